@@ -266,7 +266,7 @@ def _keep_freed_memory() -> None:
     """Let the C library keep freed memory in the process, from now on.
 
     glibc returns large blocks to the system as soon as they are freed, and every page of the next
-    one costs a fault when it is first touched: for registers of 65536 lanes, several times what the
+    one costs a fault when it is first touched: for registers of 65536 threads, several times what the
     arithmetic costs. It adapts to the largest block that was freed so far, up to 32 MiB: blocks of
     that size are then cut from the heap, of which twice as much is kept.
 

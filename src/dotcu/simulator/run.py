@@ -24,7 +24,7 @@ class AccessCost(NamedTuple):
     """The cost of one step's access.
 
     Attributes:
-        lanes, requests: Lanes that took part, and warps that did.
+        lanes, requests: Threads that took part, and warps that did.
         served: Sectors of global memory, or wavefronts of shared memory, that it took.
         ideal: How many it would have taken, had the same bytes lain side by side.
     """
@@ -86,7 +86,7 @@ class LineCounters:
 
     @property
     def active_lanes(self) -> float:
-        """Lanes that ran an instruction, of the 32 of its warp, on average; 0 if there was none."""
+        """Threads that ran an instruction, of the 32 of its warp, on average; 0 if there was none."""
         return _ratio(self.lane_instructions, self.warp_instructions)
 
     @property
@@ -176,7 +176,7 @@ REVERSED = -1
 """The seed that reverses the order in which blocks, warps and atomics take effect without one."""
 OF_RACES = ("race", "proxy-fence")
 ENOUGH_LANES = 1 << 12
-"""Lanes of an instruction that are found to race, after which it is not checked for races again."""
+"""Threads of an instruction that are found to race, after which it is not checked for races again."""
 
 
 @dataclass

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import WARP, Lanes
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState
+from dotcu.simulator.machine.shape import WARP, Threads
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.program.opcodes import work_of
 from dotcu.simulator.run import AccessCost, Array
@@ -31,13 +31,13 @@ WORD_BYTES = 4
 
 
 class LaneGroups:
-    """Lanes, in ascending order, as groups of `size` neighbours that are served together.
+    """Threads, in ascending order, as groups of `size` neighbours that are served together.
 
     Attributes:
         count: How many groups have lanes among them.
     """
 
-    def __init__(self, lanes: Lanes, size: int) -> None:
+    def __init__(self, lanes: Threads, size: int) -> None:
         self.size = size
         self._lanes = lanes
         group = lanes // size
@@ -121,25 +121,27 @@ class TrafficCounters:
         skipped: Instructions whose guard kept lanes out, and how many lanes.
     """
 
-    def __init__(self, grid: LaunchState) -> None:
-        self.grid = grid
-        self.issues = [0] * len(grid.decoded.blocks)
+    def __init__(self, launch: LaunchState) -> None:
+        self.launch = launch
+        self.issues = [0] * len(launch.decoded.blocks)
         self.accesses: dict[int, tuple[Access, dict[str, AccessCost]]] = {}
         self.splits: dict[int, tuple[FlatInstruction, int]] = {}
         self.skipped: dict[int, tuple[FlatInstruction, int]] = {}
-        self._lanes: Lanes | None = None
+        self._lanes: Threads | None = None
         self._groups: dict[int, LaneGroups] = {}
-        self._patterns: dict[tuple[AccessPattern, int, int, int], tuple[Array, Lanes | None, AccessCost]] = {}
+        self._patterns: dict[
+            tuple[AccessPattern, int, int, int], tuple[Array, Threads | None, AccessCost]
+        ] = {}
 
-        grid.on.block.append(self.visit)
-        grid.on.branch.append(self.split)
-        grid.on.skip.append(self.skip)
-        grid.on.resolve.append(self.count)
+        launch.on.block.append(self.visit)
+        launch.on.branch.append(self.split)
+        launch.on.skip.append(self.skip)
+        launch.on.resolve.append(self.count)
 
-    def visit(self, chunk: Chunk, number: int) -> None:
+    def visit(self, batch: Batch, number: int) -> None:
         """Count the warps that run a basic block."""
-        active = chunk.active
-        self.issues[number] += chunk.lanes // WARP if active is None else self.groups(active).count
+        active = batch.active
+        self.issues[number] += batch.threads // WARP if active is None else self.groups(active).count
 
     def split(self, number: int, placed: FlatInstruction, warps: int) -> None:
         self.splits[number] = (placed, self.splits.get(number, (placed, 0))[1] + warps)
@@ -147,19 +149,19 @@ class TrafficCounters:
     def skip(self, number: int, placed: FlatInstruction, lanes: int) -> None:
         self.skipped[number] = (placed, self.skipped.get(number, (placed, 0))[1] + lanes)
 
-    def groups(self, lanes: Lanes, size: int = WARP) -> LaneGroups:
-        """Lanes, in ascending order, as groups of neighbours; remembered for the same lanes."""
+    def groups(self, lanes: Threads, size: int = WARP) -> LaneGroups:
+        """Threads, in ascending order, as groups of neighbours; remembered for the same lanes."""
         if lanes is not self._lanes:
             self._lanes, self._groups = lanes, {}
         if size not in self._groups:
             self._groups[size] = LaneGroups(lanes, size)
         return self._groups[size]
 
-    def count(self, chunk: Chunk, access: Access, parts: Sequence[AccessPart]) -> None:
+    def count(self, batch: Batch, access: Access, parts: Sequence[AccessPart]) -> None:
         """Count what an access of the active lanes cost; `parts` is what was resolved of it.
 
         Args:
-            chunk, access: The blocks that run together, and the access of their active lanes.
+            batch, access: The blocks that run together, and the access of their active lanes.
             parts: The parts of the access that are in bounds and aligned.
 
         Note:
@@ -168,15 +170,15 @@ class TrafficCounters:
         """
         _, sums = self.accesses.setdefault(access.number, (access, {}))
         for part in parts:
-            space, is_whole = _space(chunk, access, part), part.positions is None
+            space, is_whole = _space(batch, access, part), part.positions is None
             # A common offset changes nothing but where the addresses lie in their sectors.
             key = (space, access.width, access.elements, access.offset % SECTOR_BYTES)
-            costs = chunk.locate(access.slot).costs if is_whole else {}
+            costs = batch.locate(access.slot).costs if is_whole else {}
             cost = costs.get(key)
             if cost is None:
-                lanes = chunk.active if is_whole else chunk.numbers(part.positions)
+                lanes = batch.active if is_whole else batch.numbers(part.positions)
                 if part.indices.size == 1 or space == "local":
-                    cost = self._cost_of_one(space, lanes, chunk.lanes, access.bytes)
+                    cost = self._cost_of_one(space, lanes, batch.threads, access.bytes)
                 else:
                     pattern = (space, _phase(access, part), access.width, access.elements)
                     cost = self._cost(part.indices, lanes, pattern)
@@ -186,10 +188,12 @@ class TrafficCounters:
 
     def add_to_run(self) -> None:
         """Add what ran to the run's counters."""
-        counters, place = self.grid.run.counters, self.grid.decoded.location_of
+        counters, place = self.launch.run.counters, self.launch.decoded.location_of
         counters.launches += 1
-        counters.steps += self.grid.steps
-        for lanes, warps, block in zip(self.grid.visits, self.issues, self.grid.decoded.blocks, strict=True):
+        counters.steps += self.launch.steps
+        for lanes, warps, block in zip(
+            self.launch.visits, self.issues, self.launch.decoded.blocks, strict=True
+        ):
             for (at, is_branch, work), times in block.work.items() if lanes else ():
                 for line in counters.both(at):
                     line.add_work(work, times * lanes)
@@ -205,7 +209,7 @@ class TrafficCounters:
             for line in counters.both(place(access.placed)):
                 line.add_accesses(access.action, access.bytes, costs)
 
-    def _cost(self, indices: Array, lanes: Lanes | None, pattern: AccessPattern) -> AccessCost:
+    def _cost(self, indices: Array, lanes: Threads | None, pattern: AccessPattern) -> AccessCost:
         """Return the cost of places that may differ from lane to lane; remembered by their distances."""
         relative = indices - indices[0]
         key = (pattern, len(indices), int(relative[1]), int(relative[-1]))
@@ -224,7 +228,7 @@ class TrafficCounters:
         self._patterns[key] = (relative, lanes, cost)
         return cost
 
-    def _cost_of_one(self, space: str, lanes: Lanes | None, everyone: int, nbytes: int) -> AccessCost:
+    def _cost_of_one(self, space: str, lanes: Threads | None, everyone: int, nbytes: int) -> AccessCost:
         """Return the cost where all lanes want the same; of local memory, which each has, the lanes alone."""
         count = everyone if lanes is None else len(lanes)
         if space == "local":
@@ -233,15 +237,15 @@ class TrafficCounters:
         served = self._count_groups(lanes, count, size)
         return AccessCost(count, self._count_groups(lanes, count), served, served)
 
-    def _count_groups(self, lanes: Lanes | None, count: int, size: int = WARP) -> int:
+    def _count_groups(self, lanes: Threads | None, count: int, size: int = WARP) -> int:
         """Return how many groups the lanes belong to; None stands for the first `count` lanes."""
         return count // size if lanes is None else self.groups(lanes, size).count
 
 
-def _space(chunk: Chunk, access: Access, part: AccessPart) -> str:
+def _space(batch: Batch, access: Access, part: AccessPart) -> str:
     if part.region is not None:
         return "global"
-    data = chunk.shared.views[access.width]
+    data = batch.shared.views[access.width]
     return "shared" if part.view is data or part.view.base is data.base else "local"
 
 

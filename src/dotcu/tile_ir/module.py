@@ -441,12 +441,12 @@ def _folded(operation: TileOperation, constants: Mapping[int, int]) -> int | Non
     return left + (right[0] or 0) if operation.name == "addi" and 0 in (left, *right) else None
 
 
-Origin = tuple[int, int, int]
+ValueOrigin = tuple[int, int, int]
 
 
 def _traced(
-    operation: TileOperation, origins: Mapping[int, Origin], constants: Mapping[int, int]
-) -> Origin | None:
+    operation: TileOperation, origins: Mapping[int, ValueOrigin], constants: Mapping[int, int]
+) -> ValueOrigin | None:
     """Return the parameter, factor and offset that a result is made of, None if it is not of that form."""
     if operation.name in ("assume", "ptr_to_ptr", "ptr_to_int", "reshape", "broadcast"):
         return origins.get(operation.inputs[0])

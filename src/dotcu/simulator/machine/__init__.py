@@ -1,1 +1,1 @@
-"""The machine: blocks and their lanes, memory, barriers, scheduling."""
+"""The machine: blocks and their threads, memory, barriers, scheduling."""

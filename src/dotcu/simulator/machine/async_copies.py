@@ -1,10 +1,10 @@
 """Copies on their way: issued, and not yet landed in shared memory.
 
-On hardware, an asynchronous copy may land at any time until a lane waits for it. Here
-it lands as late as it may: when its lane waits for its group, or when a lane reads the
+On hardware, an asynchronous copy may land at any time until a thread waits for it. Here
+it lands as late as it may: when its thread waits for its group, or when a thread reads the
 mbarrier that tracks it. A kernel that does not wait therefore finds the old bytes, and until then
 every byte is marked with the copy that it belongs to, so that an access to it can be named.
-Copies that no lane waits for never land; those that a mbarrier tracks are reported in the end.
+Copies that no thread waits for never land; those that a mbarrier tracks are reported in the end.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy".
 """
@@ -20,8 +20,8 @@ import numpy as np
 
 from dotcu.simulator.machine.access import shared_part
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.shape import Lanes
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk, SourceCheck
+from dotcu.simulator.machine.shape import Threads
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, SourceCheck
 from dotcu.simulator.run import Array
 
 # How a copy's completion is observed: by groups of one of two kinds, or by an mbarrier alone.
@@ -31,21 +31,21 @@ _MARKS = (1 << 16) - 1
 
 @dataclass(eq=False, kw_only=True)
 class AsyncCopy:
-    """The bytes that one instruction copies, for all lanes that ran it.
+    """The bytes that one instruction copies, for all threads that ran it.
 
     Attributes:
         access: The instruction's access to the shared memory that the copy holds.
-        lanes, indices: Who issued it, and for each lane the first of its elements of shared memory.
-        values: For each lane, its elements; None if the copy only reads shared memory.
+        threads, indices: Who issued it, and for each thread the first of its elements of shared memory.
+        values: For each thread, its elements; None if the copy only reads shared memory.
         kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
-        groups: For each lane, the number of the group that the copy will be in.
+        groups: For each thread, the number of the group that the copy will be in.
         serial: Counts what is issued.
         writes: The numbers of its writes to global memory; see `Observers.async_write`.
         sources: The checks of the memory that it reads until it lands.
     """
 
     access: Access
-    lanes: Lanes
+    threads: Threads
     indices: Array
     values: Array | None
     kind: str
@@ -66,14 +66,14 @@ class CopySignal:
 
     Attributes:
         access: The instruction's access to the mbarrier.
-        lanes, objects: Who issued it, and for each lane the mbarrier: an 8-byte element of shared memory.
-        serial: All of the lanes' copies before this one are tracked, or `copy` alone.
+        threads, objects: Who issued it, and for each thread the mbarrier: an 8-byte element of shared memory.
+        serial: All of the threads' copies before this one are tracked, or `copy` alone.
         copy: The serial number of the one copy that is tracked.
         tx_bytes: Completed transactions; 0: an arrival.
     """
 
     access: Access
-    lanes: Lanes
+    threads: Threads
     objects: Array
     serial: int
     copy: int | None = None
@@ -83,8 +83,8 @@ class CopySignal:
 Issued = TypeVar("Issued", AsyncCopy, CopySignal)
 
 
-def of_lanes(issued: Issued, mask: Array) -> Issued:
-    """Return a copy or a signal of some of its lanes."""
+def of_threads(issued: Issued, mask: Array) -> Issued:
+    """Return a copy or a signal of some of its threads."""
     fields = vars(issued).items()
     arrays: dict[str, Any] = {name: each[mask] for name, each in fields if isinstance(each, np.ndarray)}
     return replace(issued, **arrays)
@@ -108,22 +108,22 @@ def _marks_of(marks: _Marks, index: Array, width: int) -> Array:
 
 
 class CopiesInFlight:
-    """The copies of a chunk that have not landed.
+    """The copies of a batch that have not landed.
 
     Attributes:
         copies: By serial number, in the order in which they were issued.
-        unfinished: Copies whose writes to global memory no lane has waited for.
+        unfinished: Copies whose writes to global memory no thread has waited for.
         signals: What mbarriers wait for.
     """
 
-    def __init__(self, chunk: Chunk) -> None:
-        self.chunk = chunk
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
         self.copies: dict[int, AsyncCopy] = {}
         self.unfinished: list[AsyncCopy] = []
         self.signals: list[CopySignal] = []
         self.serial = 0
-        self.committed = {kind: np.zeros(chunk.lanes, np.int64) for kind in GROUPS}
-        size = int(chunk.shared.data.size)
+        self.committed = {kind: np.zeros(batch.threads, np.int64) for kind in GROUPS}
+        size = int(batch.shared.data.size)
         self.targets, self.sources = _no_marks(size), _no_marks(size)
 
     def issue(
@@ -135,31 +135,31 @@ class CopiesInFlight:
         writes: tuple[int, ...] = (),
         sources: tuple[SourceCheck, ...] = (),
     ) -> int:
-        """Take in a copy of some lanes; its serial number.
+        """Take in a copy of some threads; its serial number.
 
         Args:
-            part, kind: The lanes, and the shared memory that the copy holds; the kind of the copy.
+            part, kind: The threads, and the shared memory that the copy holds; the kind of the copy.
             values: The elements that the copy writes; None if it only reads shared memory.
             writes, sources: As of `AsyncCopy`.
         """
-        for note in self.chunk.on.target if values is not None else ():
+        for note in self.batch.on.target if values is not None else ():
             note(part, part.rows())
         self.serial += 1
-        lanes = self.chunk.numbers(part.positions)
+        threads = self.batch.numbers(part.positions)
         copy = self.copies[self.serial] = AsyncCopy(
             access=part.access,
-            lanes=lanes,
+            threads=threads,
             indices=part.spread(),
             values=values,
             kind=kind,
-            groups=self.committed[kind][lanes] if kind in GROUPS else np.zeros(len(lanes), np.int64),
+            groups=self.committed[kind][threads] if kind in GROUPS else np.zeros(len(threads), np.int64),
             serial=self.serial,
             writes=writes,
             sources=sources,
         )
-        if values is not None and kind == "mbarrier" and self.chunk.on.issue:
+        if values is not None and kind == "mbarrier" and self.batch.on.issue:
             with self.elements(copy) as (whole, indices):
-                for check in self.chunk.on.issue:
+                for check in self.batch.on.issue:
                     check(whole, indices)
         if writes:
             self.unfinished.append(copy)
@@ -175,11 +175,11 @@ class CopiesInFlight:
         marks[unit][index] = int.from_bytes(mark.to_bytes(2, "little") * (unit // 4), "little")
 
     def commit(self, kind: str) -> None:
-        """The active lanes close their current group."""
-        self.committed[kind][self.chunk.numbers()] += 1
+        """The active threads close their current group."""
+        self.committed[kind][self.batch.numbers()] += 1
 
     def wait(self, kind: str, pending: int, *, reads: bool = False) -> None:
-        """The active lanes wait for all of their groups but the `pending` latest.
+        """The active threads wait for all of their groups but the `pending` latest.
 
         Args:
             kind, pending: The kind of the groups, and how many may be left.
@@ -187,24 +187,24 @@ class CopiesInFlight:
         """
         if not self.copies and not self.unfinished:
             return
-        lanes = self.chunk.numbers()
-        done = np.full(self.chunk.lanes, -1, np.int64)
-        done[lanes] = self.committed[kind][lanes] - pending
+        threads = self.batch.numbers()
+        done = np.full(self.batch.threads, -1, np.int64)
+        done[threads] = self.committed[kind][threads] - pending
         for copy in [c for c in self.copies.values() if c.kind == kind]:
-            self._land(copy, copy.groups < done[copy.lanes])
+            self._land(copy, copy.groups < done[copy.threads])
         if kind == "bulk" and not reads:
-            unfinished = [(copy, copy.groups < done[copy.lanes]) for copy in self.unfinished]
-            self.unfinished = [of_lanes(copy, ~mask) for copy, mask in unfinished if not mask.all()]
+            unfinished = [(copy, copy.groups < done[copy.threads]) for copy in self.unfinished]
+            self.unfinished = [of_threads(copy, ~mask) for copy, mask in unfinished if not mask.all()]
             for copy, mask in unfinished:
                 self._complete(copy, mask)
 
     def _complete(self, copy: AsyncCopy, mask: Array) -> None:
-        """Note that some lanes of a copy have waited for its writes to global memory."""
+        """Note that some threads of a copy have waited for its writes to global memory."""
         if mask.any():
-            with active_lanes(self.chunk, np.unique(copy.lanes[mask])):
-                for note in self.chunk.on.complete:
+            with active_threads(self.batch, np.unique(copy.threads[mask])):
+                for note in self.batch.on.complete:
                     for number in copy.writes:
-                        note(self.chunk, number)
+                        note(self.batch, number)
 
     def complete(self, signal: CopySignal) -> None:
         """Land the copies that a signal tracks."""
@@ -213,33 +213,33 @@ class CopiesInFlight:
             if signal.copy is not None:
                 tracked = copy.serial == signal.copy
             if tracked:
-                self._land(copy, np.isin(copy.lanes, signal.lanes))
+                self._land(copy, np.isin(copy.threads, signal.threads))
 
     def due(self, objects: Array) -> list[CopySignal]:
         """Remove and return the signals of some mbarriers."""
         masks = [np.isin(signal.objects, objects) for signal in self.signals]
         pairs = list(zip(self.signals, masks, strict=True))
-        self.signals = [of_lanes(signal, ~mask) for signal, mask in pairs if not mask.all()]
-        return [of_lanes(signal, mask) for signal, mask in pairs if mask.any()]
+        self.signals = [of_threads(signal, ~mask) for signal, mask in pairs if not mask.all()]
+        return [of_threads(signal, mask) for signal, mask in pairs if mask.any()]
 
     def _land(self, copy: AsyncCopy, mask: Array) -> None:
-        """Write what some lanes of a copy copied into shared memory, a row of elements for each lane."""
+        """Write what some threads of a copy copied into shared memory, a row of elements for each thread."""
         if not mask.any():
             return
         if mask.all():
             del self.copies[copy.serial]
         else:
-            self.copies[copy.serial] = of_lanes(copy, ~mask)
-            copy = of_lanes(copy, mask)
+            self.copies[copy.serial] = of_threads(copy, ~mask)
+            copy = of_threads(copy, mask)
         self._mark(copy, 0)
         for check in copy.sources:
-            check(copy.lanes)
-        chunk, shared = self.chunk, self.chunk.shared
-        if chunk.on.land:
+            check(copy.threads)
+        batch, shared = self.batch, self.batch.shared
+        if batch.on.land:
             may_have_written = copy.values is None or copy.kind == "mbarrier"
             values = None if copy.values is None or may_have_written else copy.values.reshape(-1)
             with self.elements(copy) as (part, indices):
-                for note in chunk.on.land:
+                for note in batch.on.land:
                     note(part, indices, values)
         if copy.values is None:
             return
@@ -249,11 +249,11 @@ class CopiesInFlight:
 
     @contextmanager
     def elements(self, copy: AsyncCopy) -> Iterator[tuple[AccessPart, Array]]:
-        """A copy's part of shared memory, with a lane and an index for each of its elements."""
+        """A copy's part of shared memory, with a thread and an index for each of its elements."""
         count = copy.access.elements if copy.values is None else copy.values.shape[1]
         indices = (copy.indices[:, None] + np.arange(count)).reshape(-1)
-        with active_lanes(self.chunk, np.repeat(copy.lanes, count)):
-            yield shared_part(self.chunk, copy.access, indices), indices
+        with active_threads(self.batch, np.repeat(copy.threads, count)):
+            yield shared_part(self.batch, copy.access, indices), indices
 
     def conflicts(self, index: Array, width: int, *, writes: bool) -> tuple[Array, AsyncCopy | None]:
         """Return the mask of elements that an access must not touch yet, and the copy of the first.
@@ -272,17 +272,17 @@ class CopiesInFlight:
         return mask, next((c for c in self.copies.values() if c.mark == first), None)
 
 
-def in_flight(chunk: Chunk) -> CopiesInFlight:
-    """The copies of a chunk."""
-    return chunk.part(CopiesInFlight)
+def in_flight(batch: Batch) -> CopiesInFlight:
+    """The copies of a batch."""
+    return batch.part(CopiesInFlight)
 
 
 @contextmanager
-def active_lanes(chunk: Chunk, lanes: Lanes) -> Iterator[None]:
-    """Run the block with only some lanes active."""
-    previous = chunk.active
-    chunk.active = lanes
+def active_threads(batch: Batch, threads: Threads) -> Iterator[None]:
+    """Run the block with only some threads active."""
+    previous = batch.active
+    batch.active = threads
     try:
         yield
     finally:
-        chunk.active = previous
+        batch.active = previous

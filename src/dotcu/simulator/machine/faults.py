@@ -1,7 +1,7 @@
 """Faults: reports of accesses that miss their memory, and the words for places in it.
 
 The hardware traps on such an access, or reads and writes other memory. A report takes the addresses at fault,
-and their positions among the chunk's active lanes.
+and their positions among the batch's active threads.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dotcu.simulator.machine.memory import NULL_PAGE, RANK_BIT, Buffer, PrivateMemory
-from dotcu.simulator.machine.state import Access, AccessPart, AccessSpan, Chunk, LaunchState
-from dotcu.simulator.program.variables import UNKNOWN, Origin, display_name, is_local_frame
+from dotcu.simulator.machine.state import Access, AccessPart, AccessSpan, Batch, LaunchState
+from dotcu.simulator.program.variables import UNKNOWN, AddressOrigin, display_name, is_local_frame
 from dotcu.simulator.run import Array
 
 FOREIGN = (
@@ -19,14 +19,14 @@ FOREIGN = (
 )
 
 
-def span_of(grid: LaunchState, access: Access) -> AccessSpan | None:
+def span_of(launch: LaunchState, access: Access) -> AccessSpan | None:
     """Return the bytes that an access has to stay in; None if that is not known."""
-    if access.number not in grid.spans:  # a parameter of several ranks is of several tensors
-        grid.spans[access.number] = None if grid.others else _span(grid, access.origin)
-    return grid.spans[access.number]
+    if access.number not in launch.spans:  # a parameter of several ranks is of several tensors
+        launch.spans[access.number] = None if launch.others else _span(launch, access.origin)
+    return launch.spans[access.number]
 
 
-def _span(grid: LaunchState, origin: Origin) -> AccessSpan | None:
+def _span(launch: LaunchState, origin: AddressOrigin) -> AccessSpan | None:
     if not origin or UNKNOWN in origin:
         return None
     arrays: set[str | Buffer | None] = set()
@@ -34,17 +34,17 @@ def _span(grid: LaunchState, origin: Origin) -> AccessSpan | None:
         if isinstance(source, str):
             arrays.add(source)
             continue
-        value = int.from_bytes(grid.params[source : source + 8], "little")
-        if grid.memory.find(value) is not None:  # else it is a number
-            tensors = [region for region in grid.memory.regions if region.base == value]
+        value = int.from_bytes(launch.params[source : source + 8], "little")
+        if launch.memory.find(value) is not None:  # else it is a number
+            tensors = [region for region in launch.memory.regions if region.base == value]
             arrays.add(max(tensors, key=lambda region: region.size, default=None))
     only = arrays.pop() if len(arrays) == 1 else None
     if isinstance(only, Buffer):
         return AccessSpan(only.base, only.base + only.size, "", only)
-    if only is None or only not in grid.decoded.layout.extents:
+    if only is None or only not in launch.decoded.layout.extents:
         return None
-    _, start, end = grid.decoded.layout.extents[only]
-    return AccessSpan(start, grid.shared_bytes if end is None else end, only, None)
+    _, start, end = launch.decoded.layout.extents[only]
+    return AccessSpan(start, launch.shared_bytes if end is None else end, only, None)
 
 
 PREPOSITIONS = {"read": "of", "write": "of", "atomic": "on"}
@@ -55,39 +55,39 @@ def describe_access(access: Access) -> str:
     return f"{access.action} {PREPOSITIONS[access.action]} {access.bytes} bytes"
 
 
-def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: Array) -> Array:
-    """Report lanes whose address is not a multiple of the access; the mask of all others.
+def refuse_misaligned(batch: Batch, access: Access, address: Array, positions: Array) -> Array:
+    """Report threads whose address is not a multiple of the access; the mask of all others.
 
     Args:
-        chunk, access: The blocks that run together, and the access of their active lanes.
-        address, positions: The addresses, and which of the active lanes these are.
+        batch, access: The blocks that run together, and the access of their active threads.
+        address, positions: The addresses, and which of the active threads these are.
     """
     bad = (address & np.uint64(access.bytes - 1)) != 0
     if bad.any():
         first = int(address[bad][0])
         first = first % (1 << RANK_BIT) if access.space == "shared" else first
-        region = chunk.grid.memory.find(first)
+        region = batch.launch.memory.find(first)
         if region is not None:
             name, where = region.name, f"at byte {first - region.base} of `{region.name}`"
         else:
-            name = chunk.grid.decoded.layout.variable_before(access.space, first)
+            name = batch.launch.decoded.layout.variable_before(access.space, first)
             where = f"at byte {first} of {access.space} memory" + (f", in `{name}`" if name else "")
         message = (
             f"misaligned {describe_access(access)} {where}: the address is a multiple of "
             f"{first & -first}, and a {access.bytes}-byte access needs a multiple of {access.bytes}. "
             "Begin at an aligned element, or use narrower accesses."
         )
-        chunk.report("misaligned", access.placed, chunk.numbers(positions[bad]), message, address_of=name)
+        batch.report("misaligned", access.placed, batch.numbers(positions[bad]), message, address_of=name)
     return ~bad
 
 
 def report_unmapped(
-    chunk: Chunk, access: Access, address: Array, positions: Array, meant: Buffer | None = None
+    batch: Batch, access: Access, address: Array, positions: Array, meant: Buffer | None = None
 ) -> None:
     """Report accesses outside every tensor, or the one that is meant, null pointers apart from the others.
 
     Args:
-        chunk, access, address, positions: As of `refuse_misaligned`.
+        batch, access, address, positions: As of `refuse_misaligned`.
         meant: The region that the access has to stay in, if known.
     """
     null = address < NULL_PAGE
@@ -97,12 +97,12 @@ def report_unmapped(
         message = (
             f"{describe_access(access)} through {at}. Pass a tensor, or test the pointer before its use."
         )
-        chunk.report("null-pointer", access.placed, chunk.numbers(positions[null]), message)
+        batch.report("null-pointer", access.placed, batch.numbers(positions[null]), message)
         address, positions = address[~null], positions[~null]
     if not len(address):
         return
     first = int(address[0])
-    memory = chunk.grid.memory
+    memory = batch.launch.memory
     region = meant or (None if memory.is_foreign(first) else memory.nearest(first))
     said = describe_access(access)
     if region is None:
@@ -110,7 +110,7 @@ def report_unmapped(
     else:
         message = describe_miss(said, access.bytes, access.width, region, (first, memory.find(first)))
     name = region.name if region else ""
-    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
+    batch.report("out-of-bounds", access.placed, batch.numbers(positions), message, address_of=name)
 
 
 def describe_miss(
@@ -158,41 +158,41 @@ def _how_far(nbytes: int, offset: int, size: int) -> str:
     return f"{past + nbytes} of the bytes past its end"
 
 
-def report_read_only(chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array) -> None:
+def report_read_only(batch: Batch, access: Access, region: Buffer, address: Array, positions: Array) -> None:
     index = (int(address[0]) - region.base) // (region.itemsize or access.width)
     why = region.why_read_only
-    if chunk.grid.others and not region.constant and region.storage is None:
+    if batch.launch.others and not region.constant and region.storage is None:
         why = (
             "each GPU has a variable of its own, and the simulator one for all ranks. Pass a tensor instead."
         )
     message = f"{describe_access(access)} at `{region.name}`[{index}], which is read-only: {why}"
-    chunk.report("read-only", access.placed, chunk.numbers(positions), message, address_of=region.name)
+    batch.report("read-only", access.placed, batch.numbers(positions), message, address_of=region.name)
 
 
-def report_parameter_write(chunk: Chunk, access: Access, positions: Array) -> None:
+def report_parameter_write(batch: Batch, access: Access, positions: Array) -> None:
     message = (
         f"{describe_access(access)} at a parameter of the kernel, which a kernel only reads. "
         "Copy the parameter to a variable, and write that."
     )
-    chunk.report("read-only", access.placed, chunk.numbers(positions), message)
+    batch.report("read-only", access.placed, batch.numbers(positions), message)
 
 
 def report_private(
-    chunk: Chunk, access: Access, private: PrivateMemory, address: Array, positions: Array
+    batch: Batch, access: Access, private: PrivateMemory, address: Array, positions: Array
 ) -> None:
-    """Report accesses outside the shared memory of a block, the local memory of a lane, or one variable.
+    """Report accesses outside the shared memory of a block, the local memory of a thread, or one variable.
 
     Args:
-        chunk, access, address, positions: As of `refuse_misaligned`.
+        batch, access, address, positions: As of `refuse_misaligned`.
         private: The shared, local or parameter memory.
     """
-    is_shared, layout = private is chunk.shared, chunk.grid.decoded.layout
-    space = "shared" if is_shared else "parameter" if private is chunk.params else "local"
+    is_shared, layout = private is batch.shared, batch.launch.decoded.layout
+    space = "shared" if is_shared else "parameter" if private is batch.params else "local"
     owner = {"shared": "block", "local": "thread", "parameter": "kernel"}[space]
     first = int(address[0])
     if first >= 1 << 31:  # a negative number, of 32 or of 64 bits
         first -= 1 << (32 if first < 1 << 32 else 64)
-    span, width = span_of(chunk.grid, access), access.width
+    span, width = span_of(batch.launch, access), access.width
     name = display_name(span.variable) if span is not None else layout.variable_before(space, first)
     name = "" if is_local_frame(name) else name
     at = f"at byte {first} of {space} memory"
@@ -216,7 +216,7 @@ def report_private(
     if is_shared and (span is None or layout.extents[span.variable][2] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
     message = f"out-of-bounds {describe_access(access)} {at}; {size}. {advice}."
-    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
+    batch.report("out-of-bounds", access.placed, batch.numbers(positions), message, address_of=name)
 
 
 _OTHER_BLOCKS = {
@@ -239,11 +239,11 @@ Source: CUDA C++ Programming Guide, "Distributed Shared Memory".
 """
 
 
-def report_other_block(chunk: Chunk, access: Access, ranks: Array, positions: Array, fault: str) -> None:
+def report_other_block(batch: Batch, access: Access, ranks: Array, positions: Array, fault: str) -> None:
     """Report accesses to shared memory of blocks of the cluster that must not be accessed so.
 
     Args:
-        chunk, access, positions: As of `refuse_misaligned`.
+        batch, access, positions: As of `refuse_misaligned`.
         ranks, fault: The ranks in the addresses, and a key of `_OTHER_BLOCKS`.
     """
     kind, what = _OTHER_BLOCKS[fault]
@@ -251,17 +251,17 @@ def report_other_block(chunk: Chunk, access: Access, ranks: Array, positions: Ar
     message = (
         f"{opening} {describe_access(access)} in shared memory of block {ranks[0]} of the cluster, {what}"
     )
-    chunk.report(kind, access.placed, chunk.numbers(positions), message)
+    batch.report(kind, access.placed, batch.numbers(positions), message)
 
 
 def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
     """The variable or tensor that an element of a part's view is in, and the words for the place."""
-    chunk, region, width = part.chunk, part.region, part.access.width
+    batch, region, width = part.batch, part.region, part.access.width
     if region is not None:
         byte = region.view(width)[1] + index * width - region.base
         return region.name, f"`{region.name}`[{byte // (region.itemsize or width)}]"
-    is_shared, layout = np.may_share_memory(part.view, chunk.shared.data), chunk.grid.decoded.layout
-    private, space = (chunk.shared, "shared") if is_shared else (chunk.local, "local")
+    is_shared, layout = np.may_share_memory(part.view, batch.shared.data), batch.launch.decoded.layout
+    private, space = (batch.shared, "shared") if is_shared else (batch.local, "local")
     if not is_shared and "param" in part.access.placed.instruction.flags:
         return "", "an argument or the result of a function"
     byte = index * width % private.pitch

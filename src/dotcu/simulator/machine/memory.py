@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.simulator.machine.shape import Lanes
+from dotcu.simulator.machine.shape import Threads
 from dotcu.simulator.run import AccessCost, Array
 
 # A shadow element all of whose bytes are written, by width.
@@ -207,21 +207,21 @@ def _distance(region: Buffer, address: int) -> int:
     return max(0, address - (region.base + region.size) + 1)
 
 
-# Shared and local memory: bytes that each block, or each lane, has for itself.
+# Shared and local memory: bytes that each block, or each thread, has for itself.
 
 
 class PrivateMemory:
-    """Memory that is addressed from 0 by each block (shared) or each lane (local).
+    """Memory that is addressed from 0 by each block (shared) or each thread (local).
 
     Attributes:
         size, pitch: Bytes that one owner may touch, and from one owner's to the next one's.
-        bases: For each lane, where its owner's bytes begin in `data`, less the address of the first one; one
-            value if all share them.
+        bases: For each thread, where its owner's bytes begin in `data`, less the address of the first one;
+            one value if all share them.
         written: One byte for each byte of data: 1 where something wrote it, `COPIED` where that is undefined.
         is_written: True once every byte was written, as of the last `look`.
     """
 
-    def __init__(self, owners: int, lanes: int, size: int) -> None:
+    def __init__(self, owners: int, threads: int, size: int) -> None:
         self.size = size
         self.pitch = pitch = max(16, -(-size // 16) * 16)
         self.data = np.zeros(owners * pitch, np.uint8)
@@ -229,7 +229,7 @@ class PrivateMemory:
         self.views = {w: self.data.view(f"u{w}") for w in (1, 2, 4, 8)}
         self.shadows = {w: self.written.view(f"u{w}") for w in (1, 2, 4, 8)}
         starts = np.arange(owners if size else 1, dtype=np.uint64) * np.uint64(pitch)
-        self.bases = starts if len(starts) == 1 else np.repeat(starts, lanes // owners)
+        self.bases = starts if len(starts) == 1 else np.repeat(starts, threads // owners)
         self.is_written = False
 
     def look(self) -> None:
@@ -238,7 +238,7 @@ class PrivateMemory:
 
     @classmethod
     def holding(cls, content: bytes) -> PrivateMemory:
-        """Memory that all lanes share, and that holds some bytes."""
+        """Memory that all threads share, and that holds some bytes."""
         private = cls(1, 1, len(content))
         private.data[: len(content)] = np.frombuffer(content, np.uint8)
         private.written[:] = 1
@@ -246,19 +246,19 @@ class PrivateMemory:
 
 
 class LocatedAddresses:
-    """The addresses that the active lanes have in a register: their range, alignment and place.
+    """The addresses that the active threads have in a register: their range, alignment and place.
 
     Unrolled code reads one register at many offsets. What does not depend on the offset is computed at the
     first access and stored until the register changes.
 
     Attributes:
-        address: The addresses, as u64; a single one if all lanes have the same.
+        address: The addresses, as u64; a single one if all threads have the same.
         low, high: The lowest and the highest of them.
         bits: All of them, or-ed: its trailing zeros show how they are aligned.
         costs: What accesses through them cost, by space, width, elements and offset in a sector.
     """
 
-    def __init__(self, register: Array, active: Lanes | None) -> None:
+    def __init__(self, register: Array, active: Threads | None) -> None:
         # What is remembered by identity has to stay alive.
         self.register, self.active = register, active
         own = register if active is None or register.size == 1 else register[active]
@@ -274,14 +274,14 @@ class LocatedAddresses:
         self._range: tuple[int, int] | None = None
 
     def range_from(self, starts: Array) -> tuple[int, int]:
-        """Return the lowest and the highest distance from where each lane's own memory starts, as u64."""
+        """Return the lowest and the highest distance from where each thread's own memory starts, as u64."""
         if self._range is None:
             offsets = self.address - (starts if self.active is None else starts[self.active])
             self._range = int(offsets.min()), int(offsets.max())
         return self._range
 
     def elements(self, owner: Buffer | PrivateMemory, width: int, window: int = 0) -> Array:
-        """Return for each lane the element of a region, or of shared or local memory over all owners.
+        """Return for each thread the element of a region, or of shared or local memory over all owners.
 
         Args:
             owner, width: The region or memory, as whose view of that width elements are counted.

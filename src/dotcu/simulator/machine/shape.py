@@ -1,7 +1,7 @@
-"""The mapping of a launch's threads to lanes: blocks one after the other, each padded to whole warps.
+"""The mapping of a launch's threads to threads: blocks one after the other, each padded to whole warps.
 
 Blocks stand in linear order. Those of a cluster stand together: clusters in linear order, and in each its
-blocks by rank. A chunk holds whole clusters, so a block of the same cluster is at a fixed distance.
+blocks by rank. A batch holds whole clusters, so a block of the same cluster is at a fixed distance.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from numpy.typing import NDArray
 
 from dotcu.simulator.run import Array, Coordinates
 
-Lanes = NDArray[np.int64]
+Threads = NDArray[np.int64]
 WARP = 32
 
 
-def merged(one: Lanes, other: Lanes) -> Lanes:
-    """Return the lanes of both, ascending."""
-    lanes: Lanes = np.concatenate((one, other))
-    lanes.sort()
-    return lanes
+def merged(one: Threads, other: Threads) -> Threads:
+    """Return the threads of both, ascending."""
+    threads: Threads = np.concatenate((one, other))
+    threads.sort()
+    return threads
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunkShape:
-    """The mapping of the threads of some blocks to lanes.
+class BatchShape:
+    """The mapping of the threads of some blocks to threads.
 
     Attributes:
         grid, block, cluster: Blocks, threads, and blocks of a cluster in x, y, z.
-        first: Number of the chunk's first block, counted cluster after cluster and rank after rank.
-        blocks: How many blocks the chunk holds.
+        first: Number of the batch's first block, counted cluster after cluster and rank after rank.
+        blocks: How many blocks the batch holds.
     """
 
     grid: Coordinates
@@ -43,18 +43,18 @@ class ChunkShape:
     cluster: Coordinates = (1, 1, 1)
 
     @property
-    def threads(self) -> int:
+    def block_threads(self) -> int:
         """Threads in a block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def pitch(self) -> int:
-        """Lanes from one block to the next: its threads, padded to whole warps."""
-        return -(-self.threads // WARP) * WARP
+        """Threads from one block to the next: its threads, padded to whole warps."""
+        return -(-self.block_threads // WARP) * WARP
 
     @property
-    def lanes(self) -> int:
-        """All lanes, padding among them."""
+    def threads(self) -> int:
+        """All threads, padding among them."""
         return self.blocks * self.pitch
 
     @cached_property
@@ -72,8 +72,8 @@ class ChunkShape:
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     @property
-    def cluster_lanes(self) -> int:
-        """Lanes from one cluster to the next."""
+    def cluster_threads(self) -> int:
+        """Threads from one cluster to the next."""
         return self.cluster_blocks * self.pitch
 
     @property
@@ -82,9 +82,9 @@ class ChunkShape:
         x, y, z = (g // c for g, c in zip(self.grid, self.cluster, strict=True))
         return x, y, z
 
-    def coordinates(self, lane: int) -> tuple[Coordinates, Coordinates]:
-        """blockIdx and threadIdx of a lane."""
-        block, thread = divmod(lane, self.pitch)
+    def coordinates(self, thread: int) -> tuple[Coordinates, Coordinates]:
+        """blockIdx and threadIdx of a thread."""
+        block, place = divmod(thread, self.pitch)
         cluster, rank = divmod(self._first_of_rank + block, self.cluster_blocks)
         x, y, z = (
             outer * extent + inner
@@ -92,10 +92,10 @@ class ChunkShape:
                 split(cluster, self.clusters), self.cluster, split(rank, self.cluster), strict=True
             )
         )
-        return (x, y, z), split(thread, self.block)
+        return (x, y, z), split(place, self.block)
 
     def numbers(self) -> tuple[Array, Array]:
-        """For each block of the chunk the number of its cluster, and its rank there."""
+        """For each block of the batch the number of its cluster, and its rank there."""
         first = self._first_of_rank
         cluster, rank = np.divmod(np.arange(first, first + self.blocks), self.cluster_blocks)
         return cluster, rank

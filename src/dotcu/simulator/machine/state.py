@@ -1,8 +1,8 @@
 """The state of a launch that runs: its batches of blocks, their accesses, and who is told of events.
 
-A batch holds whole blocks. Its lanes stand in one row, block after block, each block padded
-to whole warps; padding lanes never run. `active` names the lanes of the step at hand: an
-ascending array of lane numbers, or None for every lane there is, which is the fast path.
+A batch holds whole blocks. Its threads stand in one row, block after block, each block padded
+to whole warps; padding threads never run. `active` names the threads of the step at hand: an
+ascending array of thread numbers, or None for every thread there is, which is the fast path.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ import numpy as np
 
 from dotcu.simulator.machine.clocks import AcquiredReleases, VectorClocks
 from dotcu.simulator.machine.memory import RANK_BIT, WRITTEN, Buffer, LocatedAddresses, Memory, PrivateMemory
-from dotcu.simulator.machine.shape import WARP, ChunkShape, Lanes, merged
+from dotcu.simulator.machine.shape import WARP, BatchShape, Threads, merged
 from dotcu.simulator.machine.undefined import HeldLoad, UndefinedValues
 from dotcu.simulator.program.basic_blocks import EXIT
 from dotcu.simulator.program.binding import Binding
 from dotcu.simulator.program.inlining import FlatInstruction, SourceLocations
-from dotcu.simulator.program.variables import NONE, Origin, VariableLayout, VariableSpot
+from dotcu.simulator.program.variables import NONE, AddressOrigin, VariableLayout, VariableSpot
 from dotcu.simulator.run import OF_RACES, Array, Coordinates, Finding, Run
 
-# Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
-CHUNK_LANES = 1 << 16
-CHUNK_BYTES = 1 << 28
-# Clocks of a chunk with clusters, where each lane has one for each warp of its cluster.
+# Threads that run together: enough to hide Python's cost per step, few enough for the caches.
+BATCH_THREADS = 1 << 16
+BATCH_BYTES = 1 << 28
+# Clocks of a batch with clusters, where each thread has one for each warp of its cluster.
 CLUSTER_CLOCKS = 1 << 19
 # Shared memory that the system keeps for itself in each block; cooperative groups count in it.
 RESERVED_BYTES = 1 << 10
 
 
-# Registers whose addresses a chunk remembers, and sets of lanes for each.
+# Registers whose addresses a batch remembers, and sets of threads for each.
 REMEMBERED = 32
 # Opcodes of kernels whose warps do different things, so that each has to be known apart.
 _BY_WARP = frozenset({"mbarrier", "wgmma"})
 
 
-Part = TypeVar("Part")
-Step = Callable[["Chunk"], None]
+BatchPart = TypeVar("BatchPart")
+InstructionStep = Callable[["Batch"], None]
 BlockWork = Counter[tuple[tuple[str, int], bool, tuple[str, str, int]]]
 """How often a block has an instruction of a source line, which is or is not a branch, and does some work."""
 
@@ -52,8 +52,8 @@ class DecodedBlock:
     """A basic block as steps.
 
     Attributes:
-        admit: For a rendezvous: keeps back the lanes whose warp is not there; whether any go on.
-        end: Sends the lanes where they go next.
+        admit: For a rendezvous: keeps back the threads whose warp is not there; whether any go on.
+        end: Sends the threads where they go next.
         placed: Its first instruction.
         work: What its instructions are counted as.
         reads: It has an instruction whose result may be undefined: a load, or a shuffle.
@@ -61,13 +61,15 @@ class DecodedBlock:
             that its end depends on, and those that are read later.
     """
 
-    steps: tuple[Step, ...]
-    end: Step
+    steps: tuple[InstructionStep, ...]
+    end: InstructionStep
     admit: Callable[[Any], bool] | None
     placed: FlatInstruction
     work: BlockWork
     reads: bool
-    carriers: Callable[[], tuple[tuple[Step, ...], tuple[FlatInstruction, tuple[int, ...]], frozenset[int]]]
+    carriers: Callable[
+        [], tuple[tuple[InstructionStep, ...], tuple[FlatInstruction, tuple[int, ...]], frozenset[int]]
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +129,10 @@ class Access(NamedTuple):
     """One instruction's access to memory.
 
     Attributes:
-        number: Of the instruction; keys what a chunk remembers of it.
+        number: Of the instruction; keys what a batch remembers of it.
         space: "global", "const", "shared", "local", "param" or "generic".
         slot, offset: The register that holds the address, and what is added to it.
-        width, elements: Bytes of one element, and how many of them one lane touches.
+        width, elements: Bytes of one element, and how many of them one thread touches.
         action: "read", "write" or "atomic".
         order: What it promises to other threads.
         origin: What its address was computed from.
@@ -149,7 +151,7 @@ class Access(NamedTuple):
     elements: int
     action: str
     order: MemoryOrder = WEAK
-    origin: Origin = NONE
+    origin: AddressOrigin = NONE
     unused: frozenset[int] = frozenset()
     dropped: frozenset[int] = frozenset()
     is_padding: bool = False
@@ -157,23 +159,23 @@ class Access(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes that one lane touches; its address must be a multiple of this."""
+        """Bytes that one thread touches; its address must be a multiple of this."""
         return self.width * self.elements
 
 
 class AccessPart(NamedTuple):
-    """Lanes whose access is in one array.
+    """Threads whose access is in one array.
 
     Attributes:
-        chunk, access: The blocks that run together, of whose active lanes these are some, and the access.
+        batch, access: The blocks that run together, of whose active threads these are some, and the access.
         view: The space's bytes as elements.
         shadow: Its written bytes, in step with the view; None where all are written.
-        indices: For each lane the element; a single one if all lanes touch the same.
-        positions: Which of the active lanes these are; None for all of them.
+        indices: For each thread the element; a single one if all threads touch the same.
+        positions: Which of the active threads these are; None for all of them.
         region: The region of global memory; None for shared and local memory.
     """
 
-    chunk: Chunk
+    batch: Batch
     access: Access
     view: Array
     shadow: Array | None
@@ -182,12 +184,12 @@ class AccessPart(NamedTuple):
     region: Buffer | None
 
     def spread(self) -> Array:
-        """Return the elements, one for each lane."""
-        count = self.chunk.count() if self.positions is None else len(self.positions)
+        """Return the elements, one for each thread."""
+        count = self.batch.count() if self.positions is None else len(self.positions)
         return np.broadcast_to(self.indices, count)
 
     def rows(self) -> Array:
-        """Return the places of all elements, a row for each lane."""
+        """Return the places of all elements, a row for each thread."""
         return self.spread()[:, None] + np.arange(self.access.elements)
 
     def mark_written(self, index: Array) -> None:
@@ -221,49 +223,50 @@ class Observers:
     Sanitizers and counters add functions to these lists. What is on no list costs nothing.
 
     Attributes:
-        begin, end: A batch begins to run, or all of its lanes have ended.
-        block: The active lanes run a basic block, by its number.
-        branch: Lanes of so many warps part at an instruction, by its number.
-        skip: The guard of an instruction, by its number, keeps so many lanes out.
-        resolve: An access of the active lanes, with the parts of it that are in bounds and aligned.
+        begin, end: A batch begins to run, or all of its threads have ended.
+        block: The active threads run a basic block, by its number.
+        branch: Threads of so many warps part at an instruction, by its number.
+        skip: The guard of an instruction, by its number, keeps so many threads out.
+        resolve: An access of the active threads, with the parts of it that are in bounds and aligned.
         touch: A part of an access, before it is made.
         read: An element of a part is read: the part, its places, which of the vector it is, and where to put
             the checks that wait until something depends on the value; None: they are made now.
         write, stored: Values are about to be written at places of a part, or were written there.
-        atomic: Places are updated, by lanes in an order; None if none learns what it found.
+        atomic: Places are updated, by threads in an order; None if none learns what it found.
         mbarrier: mbarriers are initialised, changed or waited for.
-        matrix: wgmma reads 16-byte chunks of shared memory, a row for each warpgroup; True: ask no other.
+        matrix: wgmma reads 16-byte batches of shared memory, a row for each warpgroup; True: ask no other.
         async_read: A bulk copy reads elements of a part.
         async_write: A bulk copy writes to global memory; gives the numbers by which `complete` names it.
         tensor_map: A copy reads its tensor map, at an address.
-        source: A copy reads a part from now on; gives a check that is made when it has landed for some lanes.
-        target: A copy is about to be issued to shared memory, a row of places for each lane.
+        source: A copy reads a part from now on; gives a check that is made when it has landed for some
+            threads.
+        target: A copy is about to be issued to shared memory, a row of places for each thread.
         issue: A copy, waited for by an mbarrier, may write places of shared memory from now on.
         land: A copy has landed at places: with the values if it may not have written them before.
-        complete: The active lanes have waited for an `async_write`.
-        remote: Lanes access the shared memory of other blocks of the batch, at offsets.
-        barrier: All threads of the blocks of some lanes have passed a barrier; None: of all blocks.
-        arrive: Lanes of clusters are the first to arrive at their barrier; gives a mark of that moment.
-        leave: Lanes leave the barrier of their cluster, all before whose mark is settled.
+        complete: The active threads have waited for an `async_write`.
+        remote: Threads access the shared memory of other blocks of the batch, at offsets.
+        barrier: All threads of the blocks of some threads have passed a barrier; None: of all blocks.
+        arrive: Threads of clusters are the first to arrive at their barrier; gives a mark of that moment.
+        leave: Threads leave the barrier of their cluster, all before whose mark is settled.
         publish: mbarriers, as words of shared memory, were initialised before all that follows.
-        fence: The active lanes pass a fence between some proxies.
-        wait: The active lanes have waited for the launch before.
-        exit: Lanes have ended.
+        fence: The active threads pass a fence between some proxies.
+        wait: The active threads have waited for the launch before.
+        exit: Threads have ended.
     """
 
-    begin: list[Callable[[Chunk], None]] = field(default_factory=list)
-    end: list[Callable[[Chunk], None]] = field(default_factory=list)
-    block: list[Callable[[Chunk, int], None]] = field(default_factory=list)
+    begin: list[Callable[[Batch], None]] = field(default_factory=list)
+    end: list[Callable[[Batch], None]] = field(default_factory=list)
+    block: list[Callable[[Batch, int], None]] = field(default_factory=list)
     branch: list[Callable[[int, FlatInstruction, int], None]] = field(default_factory=list)
     skip: list[Callable[[int, FlatInstruction, int], None]] = field(default_factory=list)
-    resolve: list[Callable[[Chunk, Access, Sequence[AccessPart]], None]] = field(default_factory=list)
+    resolve: list[Callable[[Batch, Access, Sequence[AccessPart]], None]] = field(default_factory=list)
     touch: list[Callable[[AccessPart], None]] = field(default_factory=list)
     read: list[Callable[[AccessPart, Array, int, list[HeldLoad] | None], None]] = field(default_factory=list)
     write: list[Callable[[AccessPart, Array, Array], None]] = field(default_factory=list)
     stored: list[Callable[[AccessPart, Array, Array], None]] = field(default_factory=list)
     atomic: list[Callable[[AccessPart, Array, Array | None], None]] = field(default_factory=list)
     mbarrier: list[Callable[[AccessPart], None]] = field(default_factory=list)
-    matrix: list[Callable[[Chunk, Access, Array, Array], bool]] = field(default_factory=list)
+    matrix: list[Callable[[Batch, Access, Array, Array], bool]] = field(default_factory=list)
     async_read: list[Callable[[AccessPart, Array], None]] = field(default_factory=list)
     async_write: list[Callable[[AccessPart, Array, Array], list[int]]] = field(default_factory=list)
     tensor_map: list[Callable[[AccessPart, int], None]] = field(default_factory=list)
@@ -271,24 +274,24 @@ class Observers:
     target: list[Callable[[AccessPart, Array], None]] = field(default_factory=list)
     issue: list[Callable[[AccessPart, Array], None]] = field(default_factory=list)
     land: list[Callable[[AccessPart, Array, Array | None], None]] = field(default_factory=list)
-    complete: list[Callable[[Chunk, int], None]] = field(default_factory=list)
-    remote: list[Callable[[Chunk, Access, Lanes, Array, Array], None]] = field(default_factory=list)
-    barrier: list[Callable[[Chunk, Lanes | None], None]] = field(default_factory=list)
-    arrive: list[Callable[[Chunk], Any]] = field(default_factory=list)
-    leave: list[Callable[[Chunk, Lanes, Any], None]] = field(default_factory=list)
-    publish: list[Callable[[Chunk, Array], None]] = field(default_factory=list)
-    fence: list[Callable[[Chunk, frozenset[str]], None]] = field(default_factory=list)
-    wait: list[Callable[[Chunk], None]] = field(default_factory=list)
-    exit: list[Callable[[Chunk, Lanes], None]] = field(default_factory=list)
+    complete: list[Callable[[Batch, int], None]] = field(default_factory=list)
+    remote: list[Callable[[Batch, Access, Threads, Array, Array], None]] = field(default_factory=list)
+    barrier: list[Callable[[Batch, Threads | None], None]] = field(default_factory=list)
+    arrive: list[Callable[[Batch], Any]] = field(default_factory=list)
+    leave: list[Callable[[Batch, Threads, Any], None]] = field(default_factory=list)
+    publish: list[Callable[[Batch, Array], None]] = field(default_factory=list)
+    fence: list[Callable[[Batch, frozenset[str]], None]] = field(default_factory=list)
+    wait: list[Callable[[Batch], None]] = field(default_factory=list)
+    exit: list[Callable[[Batch, Threads], None]] = field(default_factory=list)
 
 
-SourceCheck = Callable[[Lanes], None]
-"""Checks what a copy read, once it has landed for some lanes."""
+SourceCheck = Callable[[Threads], None]
+"""Checks what a copy read, once it has landed for some threads."""
 
 
 @dataclass(eq=False, kw_only=True)
 class LaunchState:
-    """One launch: what all its chunks share.
+    """One launch: what all its batches share.
 
     Attributes:
         caller: Returns what `Finding.caller` says, for what `Finding.address_of` names.
@@ -300,13 +303,13 @@ class LaunchState:
         registers: Registers that a thread has at the start; 0: it is not known.
         heap: Buffers that malloc() gave, in this launch or an earlier one, and free() did not take back.
         on: Who is told of what happens.
-        raced: By the identity of an instruction, how many lanes of it were found to race.
+        raced: By the identity of an instruction, how many threads of it were found to race.
         turn: That of the last handover; see `Handovers`.
-        visits: For each basic block, the lanes that have run it.
-        progress: Goes up whenever something changes that another lane may wait for.
+        visits: For each basic block, the threads that have run it.
+        progress: Goes up whenever something changes that another thread may wait for.
         tries: How often each wait on an mbarrier found its copies still under way.
-        strong_reads: Reads so far of what other lanes may change meanwhile.
-        steps, ended: Instructions issued so far, in all chunks, and threads that have ended.
+        strong_reads: Reads so far of what other threads may change meanwhile.
+        steps, ended: Instructions issued so far, in all batches, and threads that have ended.
     """
 
     decoded: DecodedKernel
@@ -363,53 +366,53 @@ class LaunchState:
         asks = any(name.startswith("reserved_smem") for name in self.decoded.binding.specials)
         return self.reserved_offset + RESERVED_BYTES if asks else self.shared_bytes
 
-    def shapes(self) -> Iterator[ChunkShape]:
-        """The launch cut into chunks."""
+    def shapes(self) -> Iterator[BatchShape]:
+        """The launch cut into batches."""
         total = math.prod(self.extent)
-        one = ChunkShape(
+        one = BatchShape(
             grid=self.extent, block=self.block, first=0, blocks=1, cluster=self.cluster or (1, 1, 1)
         )
         bytes_each = 2 * (self.allotted_bytes + one.pitch * self.decoded.layout.local_bytes) + 1
-        each = min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each)
+        each = min(BATCH_THREADS // one.pitch, BATCH_BYTES // bytes_each)
         if one.cluster_blocks > 1:
-            each = min(each, CLUSTER_CLOCKS * WARP // (one.cluster_lanes * one.pitch))
+            each = min(each, CLUSTER_CLOCKS * WARP // (one.cluster_threads * one.pitch))
         each = max(1, each // one.cluster_blocks) * one.cluster_blocks
         for rank in range(1 + len(self.others)):
             for at in range(0, total, each):
                 yield replace(one, first=rank * total + at, blocks=min(each, total - at))
 
 
-class Chunk:
+class Batch:
     """The state of the blocks that run together."""
 
-    def __init__(self, grid: LaunchState, shape: ChunkShape) -> None:
-        self.grid: LaunchState = grid
+    def __init__(self, launch: LaunchState, shape: BatchShape) -> None:
+        self.launch: LaunchState = launch
         self.shape = shape
-        self.lanes = shape.lanes
+        self.threads = shape.threads
         self.registers: list[Array] = []
-        self.active: Lanes | None = None
+        self.active: Threads | None = None
         self.hints: dict[int, Buffer] = {}
         self.shared: PrivateMemory
         self.local: PrivateMemory
         self.params: PrivateMemory
-        self.on = grid.on
-        # Barriers, copies in flight and the like, each by its class; and who is told when lanes end.
+        self.on = launch.on
+        # Barriers, copies in flight and the like, each by its class; and who is told when threads end.
         self.parts: dict[Any, Any] = {}
-        self.at_exit: list[Callable[[Lanes], None]] = []
+        self.at_exit: list[Callable[[Threads], None]] = []
         self.steps = 0
-        self.ready: dict[int, Lanes | None] = {}
-        self.stalled: dict[int, Lanes] = {}
-        self.existing = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
+        self.ready: dict[int, Threads | None] = {}
+        self.stalled: dict[int, Threads] = {}
+        self.existing = np.tile(np.arange(shape.pitch) < shape.block_threads, shape.blocks)
         self.live = self.existing.copy()
-        self.living = shape.threads * shape.blocks
-        self.undefined = UndefinedValues(self.lanes)
+        self.living = shape.block_threads * shape.blocks
+        self.undefined = UndefinedValues(self.threads)
         # A step is tried for what it would give: it reports nothing.
         self.repeats = False
         self.clocks = VectorClocks(
             shape,
-            by_warp=not grid.decoded.opcodes.isdisjoint(_BY_WARP),
-            next_turn=grid.next_turn if grid.decoded.releases else None,
-            acquired=grid.acquired,
+            by_warp=not launch.decoded.opcodes.isdisjoint(_BY_WARP),
+            next_turn=launch.next_turn if launch.decoded.releases else None,
+            acquired=launch.acquired,
         )
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
         self.waits_on: FlatInstruction | None = None
@@ -417,77 +420,77 @@ class Chunk:
         # Basic blocks that have run, and how many of them had when each block ended.
         self.rounds = 0
         self.ended = np.zeros(shape.blocks, np.int64)
-        # Lanes, and mbarriers of blocks that had ended at which they have arrived.
+        # Threads, and mbarriers of blocks that had ended at which they have arrived.
         self.left_arrivals: set[tuple[int, int]] = set()
 
-    def part(self, make: Callable[[Chunk], Part]) -> Part:
+    def part(self, make: Callable[[Batch], BatchPart]) -> BatchPart:
         """Return the part of the batch that a class makes, which is made when it is first asked for."""
-        found: Part | None = self.parts.get(make)
+        found: BatchPart | None = self.parts.get(make)
         if found is None:
             found = self.parts[make] = make(self)
         return found
 
-    def find(self, made_by: type[Part]) -> Part | None:
+    def find(self, made_by: type[BatchPart]) -> BatchPart | None:
         """Return the part of a class; None while there is none."""
-        found: Part | None = self.parts.get(made_by)
+        found: BatchPart | None = self.parts.get(made_by)
         return found
 
     def read(self, slot: int) -> Array:
-        """A register's value in the active lanes; one element if all have the same."""
+        """A register's value in the active threads; one element if all have the same."""
         value = self.registers[slot]
         return value if self.active is None or value.size == 1 else value[self.active]
 
     def write(self, slot: int, value: Array) -> None:
-        """Set a register in the active lanes."""
+        """Set a register in the active threads."""
         active = self.active
         if active is None:
             self.registers[slot] = value
             return
         register = self.registers[slot]
         if register.size == 1:
-            register = self.registers[slot] = np.full(self.lanes, register[0], register.dtype)
+            register = self.registers[slot] = np.full(self.threads, register[0], register.dtype)
         else:
             self.located.pop(id(register), None)
         register[active] = value
 
     def unify(self) -> None:
-        """Keep one element of each register that has the same bits in all lanes, after these ran apart."""
+        """Keep one element of each register that has the same bits in all threads, after these ran apart."""
         for slot, register in enumerate(self.registers):
             bits = register.view(f"u{register.itemsize}")
             if bits.size > 1 and bits[0] == bits[-1] and (bits == bits[0]).all():
                 self.registers[slot] = register[:1].copy()
 
-    def numbers(self, positions: Array | None = None) -> Lanes:
-        """The active lanes' numbers, or those at some positions among them."""
-        lanes = self._every_number if self.active is None else self.active
-        return lanes if positions is None else lanes[positions]
+    def numbers(self, positions: Array | None = None) -> Threads:
+        """The active threads' numbers, or those at some positions among them."""
+        threads = self._every_number if self.active is None else self.active
+        return threads if positions is None else threads[positions]
 
     @cached_property
-    def _every_number(self) -> Lanes:
-        return np.arange(self.lanes)
+    def _every_number(self) -> Threads:
+        return np.arange(self.threads)
 
-    def everyone(self) -> Lanes:
-        """The lanes that live."""
+    def everyone(self) -> Threads:
+        """The threads that live."""
         return np.flatnonzero(self.live)
 
     def count(self) -> int:
-        """Return the number of active lanes."""
-        return self.lanes if self.active is None else len(self.active)
+        """Return the number of active threads."""
+        return self.threads if self.active is None else len(self.active)
 
     @cached_property
     def stamps(self) -> Array:
-        """The launch-wide number of each lane."""
+        """The launch-wide number of each thread."""
         first = self.shape.first * self.shape.pitch
-        return (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
+        return (np.arange(first, first + self.threads) & 0xFFFFFFFF).astype(np.uint64)
 
     @cached_property
     def ranks(self) -> Array:
-        """The rank of each lane's block in its cluster, as u32."""
+        """The rank of each thread's block in its cluster, as u32."""
         return np.repeat(self.shape.numbers()[1].astype(np.uint32), self.shape.pitch)
 
     @cached_property
     def own_starts(self) -> Array:
-        """The start of each lane's own shared memory in the shared window, as u64, in a cluster."""
+        """The start of each thread's own shared memory in the shared window, as u64, in a cluster."""
         return self.ranks.astype(np.uint64) << np.uint64(RANK_BIT)
 
     def is_running(self, blocks: Array) -> Array:
@@ -509,22 +512,22 @@ class Chunk:
             addresses = by_lanes[id(active)] = LocatedAddresses(register, active)
         return addresses
 
-    def byte_offsets(self, spot: VariableSpot, lanes: Lanes) -> Array:
-        """Return the offset of a variable in the bytes of local memory, for each lane."""
+    def byte_offsets(self, spot: VariableSpot, threads: Threads) -> Array:
+        """Return the offset of a variable in the bytes of local memory, for each thread."""
         offset, slot = spot
-        start = self.local.bases[lanes] + np.uint64(offset)
+        start = self.local.bases[threads] + np.uint64(offset)
         if slot is not None:
             frame = self.registers[slot]
-            start = start + (frame if frame.size == 1 else frame[lanes])
+            start = start + (frame if frame.size == 1 else frame[threads])
         return start.astype(np.int64)
 
     def watch(self, placed: FlatInstruction) -> None:
-        """Lanes read what others may change meanwhile: perhaps they wait for that."""
-        self.grid.strong_reads += 1
+        """Threads read what others may change meanwhile: perhaps they wait for that."""
+        self.launch.strong_reads += 1
         self.waits_on, self.lacking = placed, None
 
     def fence_proxies(self, *crosses: str) -> None:
-        """The active lanes pass a fence between some proxies."""
+        """The active threads pass a fence between some proxies."""
         for note in self.on.fence:
             note(self, frozenset(crosses))
 
@@ -532,73 +535,73 @@ class Chunk:
         self,
         kind: str,
         placed: FlatInstruction,
-        lanes: Array,
+        threads: Array,
         message: str,
         *,
         address_of: str = "",
         count: int | None = None,
     ) -> None:
-        """Report a finding of some lanes at an instruction.
+        """Report a finding of some threads at an instruction.
 
         Args:
             kind, message: As `Finding` has them.
-            placed, lanes: The instruction, and the lanes at fault; the finding names the first of them.
+            placed, threads: The instruction, and the threads at fault; the finding names the first of them.
             address_of: The variable or argument whose memory it was.
-            count: How many lanes were at fault, if more than these.
+            count: How many threads were at fault, if more than these.
         """
         if self.repeats:
             return
-        grid = self.grid
+        launch = self.launch
         if kind in OF_RACES:
-            grid.raced[id(placed)] += len(lanes)
-        file, line = grid.decoded.location_of(placed)
-        block, thread = self.shape.coordinates(int(lanes.min()))
+            launch.raced[id(placed)] += len(threads)
+        file, line = launch.decoded.location_of(placed)
+        block, thread = self.shape.coordinates(int(threads.min()))
         finding = Finding(
             kind=kind,
-            kernel=grid.kernel,
+            kernel=launch.kernel,
             file=file,
             line=line,
             block=block,
             thread=thread,
-            lanes=len(lanes) if count is None else count,
+            lanes=len(threads) if count is None else count,
             address_of=address_of,
             message=message,
-            source=grid.source_line(file, line) if line else "",
-            caller=grid.caller(address_of),
-            rank=self.shape.rank if grid.others else None,
+            source=launch.source_line(file, line) if line else "",
+            caller=launch.caller(address_of),
+            rank=self.shape.rank if launch.others else None,
         )
-        grid.run.report(finding, placed.instruction.text)
+        launch.run.report(finding, placed.instruction.text)
 
-    def send(self, block: int, lanes: Lanes | None) -> None:
-        """Add lanes to those that are ready to run a basic block; at EXIT they end."""
-        if lanes is not None:
-            if len(lanes) == 0:
+    def send(self, block: int, threads: Threads | None) -> None:
+        """Add threads to those that are ready to run a basic block; at EXIT they end."""
+        if threads is not None:
+            if len(threads) == 0:
                 return
             if block in self.ready:
                 there = self.ready[block]
                 assert there is not None
-                lanes = merged(there, lanes)
-            if len(lanes) == self.lanes:
-                lanes = None
+                threads = merged(there, threads)
+            if len(threads) == self.threads:
+                threads = None
         if block == EXIT:
-            self._leave(lanes)
+            self._leave(threads)
         else:
-            self.ready[block] = lanes
+            self.ready[block] = threads
 
-    def _leave(self, lanes: Lanes | None) -> None:
-        """Lanes end: they returned, or were stopped."""
+    def _leave(self, threads: Threads | None) -> None:
+        """Threads end: they returned, or were stopped."""
         tell = self.on.exit or self.at_exit
-        ended = self.everyone() if lanes is None and tell else lanes
-        self.grid.ended += self.living if lanes is None else len(lanes)
-        if lanes is None:
+        ended = self.everyone() if threads is None and tell else threads
+        self.launch.ended += self.living if threads is None else len(threads)
+        if threads is None:
             self.live[:] = False
             self.living = 0
         else:
-            self.live[lanes] = False
-            self.living -= len(lanes)
+            self.live[threads] = False
+            self.living -= len(threads)
         if self.shape.cluster_blocks > 1:
-            self.ended[slice(None) if lanes is None else lanes // self.shape.pitch] = self.rounds
-        self.grid.progress += 1
+            self.ended[slice(None) if threads is None else threads // self.shape.pitch] = self.rounds
+        self.launch.progress += 1
         if ended is not None:
             for note in self.on.exit:
                 note(self, ended)
@@ -606,7 +609,7 @@ class Chunk:
                 leave(ended)
 
     def retire(self) -> None:
-        """Free registers and memory, once all lanes have ended.
+        """Free registers and memory, once all threads have ended.
 
         References that remain, such as recorded reads, need none of it.
         """
@@ -616,19 +619,19 @@ class Chunk:
         self.parts.clear()
         self.at_exit.clear()
 
-    def stall(self, block: int, lanes: Lanes) -> None:
-        """Lanes wait at a rendezvous for others of their warp."""
-        self.stalled[block] = merged(self.stalled[block], lanes) if block in self.stalled else lanes
+    def stall(self, block: int, threads: Threads) -> None:
+        """Threads wait at a rendezvous for others of their warp."""
+        self.stalled[block] = merged(self.stalled[block], threads) if block in self.stalled else threads
 
-    def warp_bits(self, lanes: Lanes | None) -> Array:
-        """Return for each warp its lanes among some lanes, as 32 bits."""
-        if lanes is None:
-            return np.full(self.lanes // WARP, 0xFFFFFFFF, np.uint32)
-        flags = np.zeros(self.lanes, bool)
-        flags[lanes] = True
+    def warp_bits(self, threads: Threads | None) -> Array:
+        """Return for each warp its threads among some threads, as 32 bits."""
+        if threads is None:
+            return np.full(self.threads // WARP, 0xFFFFFFFF, np.uint32)
+        flags = np.zeros(self.threads, bool)
+        flags[threads] = True
         return pack_bits(flags)
 
 
 def pack_bits(flags: Array) -> Array:
-    """Booleans, one a lane, to 32 bits a warp; lane 0 is bit 0."""
+    """Booleans, one a thread, to 32 bits a warp; thread 0 is bit 0."""
     return np.packbits(flags, bitorder="little").view(np.uint32)

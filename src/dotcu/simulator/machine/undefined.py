@@ -1,4 +1,4 @@
-"""Undefined values: what lanes hold of bytes that nothing wrote, until something depends on it.
+"""Undefined values: what threads hold of bytes that nothing wrote, until something depends on it.
 
 A load of unwritten bytes is no fault by itself: C++ copies the padding of structs, a store to a bit-field
 loads the rest of its word, and compilers move loads out of their guards. So the bits that are undefined go
@@ -6,7 +6,7 @@ with a value through moves, logic, arithmetic, selects and shuffles, and into sh
 fault is reported, at the load, where a branch, an address, an atomic or a result in global memory depends
 on them. In code for debugging, registers hold the source's variables, and are undefined until they are set:
 that is reported where something depends on them. The same machinery holds back the check of a read for races
-while the kernel may still drop what it read, and that of a shuffle from a lane that takes no part.
+while the kernel may still drop what it read, and that of a shuffle from a thread that takes no part.
 
 Nothing of this runs while no register holds such a value.
 
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.shape import WARP, Threads
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 
@@ -30,18 +30,18 @@ PARTLY, PADDING = -1, -2
 
 
 class HeldCheck(NamedTuple):
-    """A check of some lanes' values, made once something depends on these.
+    """A check of some threads' values, made once something depends on these.
 
     Attributes:
-        report: Makes the check for some of its lanes.
-        lanes: Ascending; those whose check it is. Others of their warps may have got their value.
-        done: For each lane of the chunk whether it was made.
-        within_block: It is made at the end of the basic block, for the lanes that keep the value.
-        place: For each lane the address of what it loaded, or `PARTLY` or `PADDING`. None: no memory.
+        report: Makes the check for some of its threads.
+        threads: Ascending; those whose check it is. Others of their warps may have got their value.
+        done: For each thread of the batch whether it was made.
+        within_block: It is made at the end of the basic block, for the threads that keep the value.
+        place: For each thread the address of what it loaded, or `PARTLY` or `PADDING`. None: no memory.
     """
 
-    report: Callable[[Lanes], None]
-    lanes: Lanes
+    report: Callable[[Threads], None]
+    threads: Threads
     done: Array
     within_block: bool = False
     place: Array | None = None
@@ -51,28 +51,28 @@ class UndefinedBits(NamedTuple):
     """The undefined bits of one register.
 
     Attributes:
-        bits: For each lane of the chunk, as an unsigned integer of the register's size.
-        checks: For each lane the number of the check that is due.
+        bits: For each thread of the batch, as an unsigned integer of the register's size.
+        checks: For each thread the number of the check that is due.
     """
 
     bits: Array
     checks: Array
 
     def of(self, positions: Array) -> UndefinedBits:
-        """Return what is undefined in some lanes."""
+        """Return what is undefined in some threads."""
         return UndefinedBits(self.bits[positions], self.checks[positions])
 
 
 class UndefinedValues:
-    """The undefined bits of a chunk's registers, by slot, and the checks that they are held for."""
+    """The undefined bits of a batch's registers, by slot, and the checks that they are held for."""
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
         self.slots: dict[int, UndefinedBits] = {}
         self.checks: list[HeldCheck] = []
         # The instruction that may come to depend on one of them.
         self.user: FlatInstruction | None = None
-        # By a check: others of values that went into one value with its own, and in which lanes.
+        # By a check: others of values that went into one value with its own, and in which threads.
         self._joined: dict[int, dict[int, Array]] = {}
 
     def hold(self, check: HeldCheck) -> int:
@@ -80,75 +80,75 @@ class UndefinedValues:
         self.checks.append(check)
         return len(self.checks) - 1
 
-    def put(self, slot: int, lanes: Lanes, bits: Array, checks: Array | int) -> None:
-        """Set the undefined bits of a register in some lanes.
+    def put(self, slot: int, threads: Threads, bits: Array, checks: Array | int) -> None:
+        """Set the undefined bits of a register in some threads.
 
         Args:
-            slot, lanes: The register, and the lanes.
-            bits, checks: For each lane, or for all.
+            slot, threads: The register, and the threads.
+            bits, checks: For each thread, or for all.
         """
         known = self.slots.get(slot)
         if not bits.any():
             if known is not None:
-                known.bits[lanes] = 0
+                known.bits[threads] = 0
                 if not known.bits.any():
                     del self.slots[slot]
             return
         if known is None or known.bits.dtype != bits.dtype:
-            known = UndefinedBits(np.zeros(self.lanes, bits.dtype), np.full(self.lanes, NOBODY, np.int32))
+            known = UndefinedBits(np.zeros(self.threads, bits.dtype), np.full(self.threads, NOBODY, np.int32))
             self.slots[slot] = known
-        known.bits[lanes] = bits
-        known.checks[lanes] = checks
+        known.bits[threads] = bits
+        known.checks[threads] = checks
 
-    def of(self, slot: int, lanes: Lanes) -> UndefinedBits | None:
-        """Return what is undefined of a register in some lanes; None if nothing is."""
+    def of(self, slot: int, threads: Threads) -> UndefinedBits | None:
+        """Return what is undefined of a register in some threads; None if nothing is."""
         known = self.slots.get(slot)
         if known is None:
             return None
-        known = known.of(lanes)
+        known = known.of(threads)
         return known if known.bits.any() else None
 
-    def stored(self, slots: Sequence[int], lanes: Lanes) -> list[UndefinedBits] | None:
-        """Return what is undefined of registers that lanes store, or None; check held reads of these."""
+    def stored(self, slots: Sequence[int], threads: Threads) -> list[UndefinedBits] | None:
+        """Return what is undefined of registers that threads store, or None; check held reads of these."""
         for slot in slots:
-            known = self.of(slot, lanes)
+            known = self.of(slot, threads)
             if known is not None:
-                self.use(slot, lanes[self.are_held(known.checks) & (known.bits != 0)])
-        found = [self.of(slot, lanes) for slot in slots]
+                self.use(slot, threads[self.are_held(known.checks) & (known.bits != 0)])
+        found = [self.of(slot, threads) for slot in slots]
         if not any(found):
             return None
-        none = UndefinedBits(np.zeros(len(lanes), np.uint8), np.full(len(lanes), NOBODY, np.int32))
+        none = UndefinedBits(np.zeros(len(threads), np.uint8), np.full(len(threads), NOBODY, np.int32))
         return [none if known is None else known for known in found]
 
     def are_held(self, checks: Array) -> Array:
         """Return the mask of checks that are of reads, and made at the end of the basic block."""
         return np.array([*(check.within_block for check in self.checks), False])[checks]
 
-    def places(self, checks: Array, lanes: Lanes) -> Array:
-        """Return for each lane the address that its check is about, as `HeldCheck.place`."""
-        found = np.full(len(lanes), PARTLY, np.int64)
+    def places(self, checks: Array, threads: Threads) -> Array:
+        """Return for each thread the address that its check is about, as `HeldCheck.place`."""
+        found = np.full(len(threads), PARTLY, np.int64)
         for number in np.unique(checks[checks != NOBODY]).tolist():
             place, here = self.checks[number].place, checks == number
             if place is not None:
-                found[here] = place[lanes[here]]
+                found[here] = place[threads[here]]
         return found
 
-    def use(self, slot: int, lanes: Lanes) -> None:
-        """Make the checks that are due for a register in some lanes; its value counts as defined then."""
-        known = self.of(slot, lanes)
+    def use(self, slot: int, threads: Threads) -> None:
+        """Make the checks that are due for a register in some threads; its value counts as defined then."""
+        known = self.of(slot, threads)
         if known is None:
             return
         due = known.bits != 0
-        self.settle(known.checks[due], lanes[due])
-        self.put(slot, lanes, np.zeros(1, known.bits.dtype), NOBODY)
+        self.settle(known.checks[due], threads[due])
+        self.put(slot, threads, np.zeros(1, known.bits.dtype), NOBODY)
 
-    def settle(self, checks: Array, lanes: Lanes) -> None:
-        """Make checks of lanes, one for each, that were not made yet."""
+    def settle(self, checks: Array, threads: Threads) -> None:
+        """Make checks of threads, one for each, that were not made yet."""
         for number in np.unique(checks).tolist():
-            check, users = self.checks[number], lanes[checks == number]
-            own = users[np.isin(users, check.lanes)]
-            warps = users[~np.isin(users, check.lanes)] // WARP
-            own = np.union1d(own, check.lanes[np.isin(check.lanes // WARP, warps)])
+            check, users = self.checks[number], threads[checks == number]
+            own = users[np.isin(users, check.threads)]
+            warps = users[~np.isin(users, check.threads)] // WARP
+            own = np.union1d(own, check.threads[np.isin(check.threads // WARP, warps)])
             own = own[~check.done[own]]
             if len(own):
                 check.done[own] = True
@@ -157,30 +157,30 @@ class UndefinedValues:
                     also = own[joined[own]]
                     self.settle(np.full(len(also), other), also)
 
-    def join(self, checks: Array, others: Array, lanes: Lanes) -> None:
-        """Note that a check of a lane makes another one due, too.
+    def join(self, checks: Array, others: Array, threads: Threads) -> None:
+        """Note that a check of a thread makes another one due, too.
 
         Args:
-            checks, others: For each of the lanes, the numbers of both checks.
-            lanes: The lanes.
+            checks, others: For each of the threads, the numbers of both checks.
+            threads: The threads.
         """
         for number, other in np.unique(np.stack((checks, others)), axis=1).T.tolist():
-            joined = self._joined.setdefault(number, {}).setdefault(other, np.zeros(self.lanes, bool))
-            joined[lanes[(checks == number) & (others == other)]] = True
+            joined = self._joined.setdefault(number, {}).setdefault(other, np.zeros(self.threads, bool))
+            joined[threads[(checks == number) & (others == other)]] = True
 
-    def end_block(self, lanes: Lanes, kept: frozenset[int]) -> None:
+    def end_block(self, threads: Threads, kept: frozenset[int]) -> None:
         """Drop what no later instruction reads, and make the checks that are due at the end of a basic block.
 
         Args:
-            lanes: The lanes that were in the block.
+            threads: The threads that were in the block.
             kept: The registers that are read later.
         """
         for slot in tuple(self.slots):
             known = self.slots[slot]
             if slot in kept:
-                self.use(slot, lanes[self.are_held(known.checks[lanes]) & (known.bits[lanes] != 0)])
+                self.use(slot, threads[self.are_held(known.checks[threads]) & (known.bits[threads] != 0)])
             else:
-                self.put(slot, lanes, np.zeros(1, known.bits.dtype), NOBODY)
+                self.put(slot, threads, np.zeros(1, known.bits.dtype), NOBODY)
         if not self.slots:
             self.checks.clear()
             self._joined.clear()
@@ -192,14 +192,14 @@ def full_bits(dtype: np.dtype[Any]) -> int:
 
 
 class HeldLoad(NamedTuple):
-    """The undefined bits of one element that some lanes loaded.
+    """The undefined bits of one element that some threads loaded.
 
     Attributes:
         element: The number of the element in its vector.
-        bits, check: For each lane its undefined bits, and the number of the check that is due.
+        bits, check: For each thread its undefined bits, and the number of the check that is due.
     """
 
     element: int
-    lanes: Lanes
+    threads: Threads
     bits: Array
     check: int

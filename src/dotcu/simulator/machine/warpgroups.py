@@ -7,7 +7,7 @@ complete, until an instruction that is no wgmma touches such a register; which o
 kernel is decoded, so that other instructions pay nothing.
 
 For each 16 bytes of shared memory, the last group that reads them is kept, by which writes that come too
-early are found: before the warpgroup has waited, or by a lane that does not know that it has. A
+early are found: before the warpgroup has waited, or by a thread that does not know that it has. A
 warp's wait counts for its warpgroup: it ends when the wgmma of all four warps have read their operands, also
 where one of them starts 20,000 cycles late (measured: H100, CUDA 13.0, 2026-11).
 
@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dotcu.simulator.machine.access import shared_part
-from dotcu.simulator.machine.async_copies import active_lanes, in_flight
+from dotcu.simulator.machine.async_copies import active_threads, in_flight
 from dotcu.simulator.machine.faults import describe_element
-from dotcu.simulator.machine.shape import WARP, Lanes
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk
+from dotcu.simulator.machine.shape import WARP, Threads
+from dotcu.simulator.machine.state import Access, AccessPart, Batch
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 
@@ -46,7 +46,7 @@ class Accumulators:
     Attributes:
         slots: The registers, in the order of the instruction.
         values: For each warpgroup a matrix of 64 rows.
-        scatter: From matrices to the registers' values, lane by lane.
+        scatter: From matrices to the registers' values, thread by thread.
         held: For each warpgroup whether its matrix is newer than the registers.
         placed, group: The last wgmma, and for each warpgroup its group.
         shared: Others that have some of the registers, too.
@@ -62,7 +62,7 @@ class Accumulators:
 
 
 class Warpgroups:
-    """The warpgroups of a chunk: block by block, four warps each.
+    """The warpgroups of a batch: block by block, four warps each.
 
     Attributes:
         each: Warpgroups of a block, the last of which may be incomplete.
@@ -78,10 +78,10 @@ class Warpgroups:
         leading: By access, the leading offset in the descriptors of each rank of a cluster; -1: none yet.
     """
 
-    def __init__(self, chunk: Chunk) -> None:
-        self.chunk = chunk
-        self.each = -(-chunk.shape.pitch // GROUP)
-        count = self.count = chunk.shape.blocks * self.each
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.each = -(-batch.shape.pitch // GROUP)
+        count = self.count = batch.shape.blocks * self.each
         self.committed, self.done = np.zeros((2, count), np.int64)
         self.fenced = np.zeros(count, bool)
         self.open = np.full(count, -1, np.int64)
@@ -93,8 +93,8 @@ class Warpgroups:
         # Registers to which an accumulator in flight was copied: the group, by warpgroup, and the wgmma.
         self._copies: dict[int, tuple[Array, FlatInstruction]] = {}
         self._numbers: dict[int, int] = {}
-        chunks = int(chunk.shared.data.size) // CHUNK_BYTES
-        self._pitch = chunk.shared.pitch // CHUNK_BYTES
+        chunks = int(batch.shared.data.size) // CHUNK_BYTES
+        self._pitch = batch.shared.pitch // CHUNK_BYTES
         # For each warpgroup of a block: the last group, and 1, that reads each 16 bytes.
         self._readers = np.zeros((self.each, chunks), np.int32)
         self._reads = False
@@ -102,31 +102,31 @@ class Warpgroups:
         self._reading = np.zeros((count, _REMEMBERED), np.int64)
         self.layouts = np.zeros(chunks, np.uint8)
         self.leading: dict[int, Array] = {}
-        self._active: tuple[Lanes | None, Array] | None = None
-        self.registers = np.full(count, chunk.grid.registers, np.int64)
+        self._active: tuple[Threads | None, Array] | None = None
+        self.registers = np.full(count, batch.launch.registers, np.int64)
         self._grown = np.full(count, -1, np.int64)
-        self.is_debug = chunk.grid.decoded.is_debug
-        in_flight(chunk)  # who stores asks it first
-        chunk.at_exit.insert(0, self.leave)
+        self.is_debug = batch.launch.decoded.is_debug
+        in_flight(batch)  # who stores asks it first
+        batch.at_exit.insert(0, self.leave)
 
-    def of(self, lanes: Lanes) -> Array:
-        """The warpgroup of each lane."""
-        pitch = self.chunk.shape.pitch
-        return np.asarray(lanes // pitch * self.each + lanes % pitch // GROUP)
+    def of(self, threads: Threads) -> Array:
+        """The warpgroup of each thread."""
+        pitch = self.batch.shape.pitch
+        return np.asarray(threads // pitch * self.each + threads % pitch // GROUP)
 
     def active(self) -> Array:
-        """The warpgroups that have any active lane."""
-        lanes = self.chunk.active
-        if self._active is None or self._active[0] is not lanes:
-            self._active = (lanes, np.unique(self.of(self.chunk.numbers())))
+        """The warpgroups that have any active thread."""
+        threads = self.batch.active
+        if self._active is None or self._active[0] is not threads:
+            self._active = (threads, np.unique(self.of(self.batch.numbers())))
         return self._active[1]
 
-    def firsts(self, groups: Array) -> Lanes:
-        """The first lane of each warpgroup."""
-        return groups // self.each * self.chunk.shape.pitch + groups % self.each * GROUP
+    def firsts(self, groups: Array) -> Threads:
+        """The first thread of each warpgroup."""
+        return groups // self.each * self.batch.shape.pitch + groups % self.each * GROUP
 
-    def lanes(self, groups: Array) -> Lanes:
-        """The lanes of warpgroups, one after the other."""
+    def threads(self, groups: Array) -> Threads:
+        """The threads of warpgroups, one after the other."""
         return (self.firsts(groups)[:, None] + np.arange(GROUP)).reshape(-1)
 
     def rows(self, groups: Array) -> slice | Array:
@@ -142,13 +142,13 @@ class Warpgroups:
             message, address_of: As `Finding` has them.
         """
         if len(groups):
-            self.chunk.report("wgmma", placed, self.lanes(np.sort(groups)), message, address_of=address_of)
+            self.batch.report("wgmma", placed, self.threads(np.sort(groups)), message, address_of=address_of)
 
     def line(self, placed: FlatInstruction) -> str:
         """An instruction's place and spelling, as messages have it."""
         text = placed.instruction.text
         head, _, _ = text.partition(" ")
-        return f"line {self.chunk.grid.decoded.location_of(placed)[1]} (`{head}`)"
+        return f"line {self.batch.launch.decoded.location_of(placed)[1]} (`{head}`)"
 
     # Groups
 
@@ -182,8 +182,8 @@ class Warpgroups:
             )
             self.commit(missing)
         done = np.maximum(self.done[groups], self.committed[groups] - pending)
-        if self._reads and self.chunk.grid.checks_races:
-            now = self.chunk.clocks.leap(self.lanes(groups))
+        if self._reads and self.batch.launch.checks_races:
+            now = self.batch.clocks.leap(self.threads(groups))
             for more in range(int((done - self.done[groups]).max())):
                 group = self.done[groups] + more
                 self._times[groups[group < done], group[group < done] % _REMEMBERED] = now
@@ -192,9 +192,9 @@ class Warpgroups:
             if (group < self.done).all():
                 del self._fragments[slot]
 
-    def leave(self, lanes: Lanes) -> None:
-        """Lanes have ended: all their wgmma have to be in groups, and what they took in the block's pool."""
-        groups = np.unique(self.of(lanes))
+    def leave(self, threads: Threads) -> None:
+        """Threads have ended: their wgmma have to be in groups, and what they took in the block's pool."""
+        groups = np.unique(self.of(threads))
         missing = groups[self.open[groups] >= 0]
         for number in np.unique(self.open[missing]).tolist():
             here = missing[self.open[missing] == number]
@@ -223,15 +223,15 @@ class Warpgroups:
                 f"setmaxnreg: .{verb} to {wanted} registers a thread, of which it has {had[odd][0]}: "
                 f".{verb} is for {direction} registers than before."
             )
-            self.chunk.report("setmaxnreg", placed, self.lanes(groups[odd]), message)
+            self.batch.report("setmaxnreg", placed, self.threads(groups[odd]), message)
         self.registers[groups] = wanted
         if grows:
             self._grown[groups] = self._number(placed)
 
     def _judge_registers(self, blocks: Array) -> None:
         """Report blocks that have ended, whose warpgroups have more registers than it was launched with."""
-        chunk, launched = self.chunk, self.chunk.grid.registers
-        blocks = blocks[~chunk.live.reshape(chunk.shape.blocks, -1)[blocks].any(axis=1)]
+        batch, launched = self.batch, self.batch.launch.registers
+        blocks = blocks[~batch.live.reshape(batch.shape.blocks, -1)[blocks].any(axis=1)]
         each = self.registers.reshape(-1, self.each)[blocks]
         over = (each.sum(axis=1) > launched * self.each) & (launched > 0)
         for block, sizes in zip(blocks[over].tolist(), each[over].tolist(), strict=True):
@@ -243,7 +243,7 @@ class Warpgroups:
                 "waits forever. Let the others give more away (setmaxnreg.dec), or ask for fewer."
             )
             placed = self.places[int(self._grown[groups[-1]])]
-            chunk.report("setmaxnreg", placed, self.lanes(groups), message)
+            batch.report("setmaxnreg", placed, self.threads(groups), message)
 
     def _number(self, placed: FlatInstruction) -> int:
         """The number of an instruction in `places`."""
@@ -347,17 +347,17 @@ class Warpgroups:
     def _write(self, sums: Accumulators, groups: Array) -> None:
         if not len(groups):
             return
-        chunk, lanes = self.chunk, self.lanes(groups)
-        previous, chunk.active = chunk.active, None if len(lanes) == chunk.lanes else lanes
+        batch, threads = self.batch, self.threads(groups)
+        previous, batch.active = batch.active, None if len(threads) == batch.threads else threads
         for slot, row in zip(sums.slots, sums.scatter(sums.values[groups]), strict=True):
-            chunk.write(slot, row.view(chunk.registers[slot].dtype))
-        chunk.active = previous
+            batch.write(slot, row.view(batch.registers[slot].dtype))
+        batch.active = previous
         sums.held[groups] = False
 
     def touch(
         self, placed: FlatInstruction, reads: frozenset[int], writes: frozenset[int], *, copies: bool
     ) -> None:
-        """The active lanes are about to touch registers of some wgmma by an instruction that is none.
+        """The active threads are about to touch registers of some wgmma by an instruction that is none.
 
         Args:
             placed, reads, writes: The instruction, and the registers that it reads and writes.
@@ -388,21 +388,21 @@ class Warpgroups:
             if not copies:
                 self._touched.setdefault(slot, np.zeros(self.count, bool))[self.active()] = True
 
-    def late_value(self, slot: int) -> tuple[Lanes, Array] | None:
-        """Return what a register will hold in active lanes in which a wgmma is still adding to it."""
+    def late_value(self, slot: int) -> tuple[Threads, Array] | None:
+        """Return what a register will hold in active threads in which a wgmma is still adding to it."""
         groups = self.active()
         for sums in self.accumulators.values():
             if self.is_held and slot in sums.slots:
                 late = groups[sums.held[groups] & (sums.group[groups] >= self.done[groups])]
                 if len(late):
                     row = sums.scatter(sums.values[late])[sums.slots.index(slot)]
-                    lanes = self.lanes(late)
-                    here = np.isin(lanes, self.chunk.numbers())
-                    return lanes[here], row[here]
+                    threads = self.threads(late)
+                    here = np.isin(threads, self.batch.numbers())
+                    return threads[here], row[here]
         return None
 
     def note_copy(self, slot: int, target: int) -> None:
-        """Note that the active lanes copied a register: one in flight may not be used, nor may its copy."""
+        """Note that the active threads copied a register: one in flight may not be used, nor may its copy."""
         if not self.is_held and slot not in self._copies:
             return
         groups = self.active()
@@ -457,10 +457,10 @@ class Warpgroups:
 
     @contextmanager
     def reading(self, access: Access, groups: Array, places: Array) -> Iterator[AccessPart]:
-        """Chunks of shared memory as a part of an access by the first lanes of warps, in turn."""
+        """Chunks of shared memory as a part of an access by the first threads of warps, in turn."""
         warps = np.arange(places.shape[1]) % (GROUP // WARP) * WARP
-        with active_lanes(self.chunk, (self.firsts(groups)[:, None] + warps).reshape(-1)):
-            yield shared_part(self.chunk, access, places.reshape(-1) * (CHUNK_BYTES // access.width))
+        with active_threads(self.batch, (self.firsts(groups)[:, None] + warps).reshape(-1)):
+            yield shared_part(self.batch, access, places.reshape(-1) * (CHUNK_BYTES // access.width))
 
     def note_layout(self, offsets: Array, swizzle: int) -> None:
         """Note the swizzle by which a tensor map brings chunks of shared memory, at offsets in bytes."""
@@ -468,11 +468,11 @@ class Warpgroups:
 
     def check_write(self, part: AccessPart, index: Array) -> None:
         """Report writes to shared memory that a wgmma may still have to read; note what wrote it."""
-        chunk, access = self.chunk, part.access
-        if part.view is not chunk.shared.views[access.width]:
+        batch, access = self.batch, part.access
+        if part.view is not batch.shared.views[access.width]:
             return
         rows = (
-            np.broadcast_to(index, part.chunk.count())
+            np.broadcast_to(index, part.batch.count())
             if index.size == 1 and part.positions is None
             else index
         )
@@ -480,19 +480,19 @@ class Warpgroups:
         self.layouts[places] = 0
         if not self._reads:
             return
-        lanes = chunk.numbers(part.positions)
+        threads = batch.numbers(part.positions)
         for rank in range(self.each):
             readers = self._readers[rank].take(places)
             if readers.any():
-                self._check_readers(part, index, lanes, readers, places // self._pitch * self.each + rank)
+                self._check_readers(part, index, threads, readers, places // self._pitch * self.each + rank)
                 self._readers[rank][places] = 0
 
     def _check_readers(
-        self, part: AccessPart, index: Array, lanes: Lanes, readers: Array, owners: Array
+        self, part: AccessPart, index: Array, threads: Threads, readers: Array, owners: Array
     ) -> None:
-        chunk = self.chunk
+        batch = self.batch
         # Neighbouring places mostly have one writer, and one reader.
-        keys = np.stack([np.broadcast_to(lanes[:, None], owners.shape), owners, readers]).reshape(3, -1)
+        keys = np.stack([np.broadcast_to(threads[:, None], owners.shape), owners, readers]).reshape(3, -1)
         begins = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))
         late = self._is_late(*keys[:, begins])[np.cumsum(begins) - 1].reshape(owners.shape)
         group = readers.astype(np.int64) - 1
@@ -503,34 +503,34 @@ class Warpgroups:
         number = int(self._reading[owner, int(group[tuple(first)]) % _REMEMBERED])
         flat = index.reshape(len(index), -1)
         name, shown = describe_element(part, int(flat[first[0] if len(flat) > 1 else 0, 0]))
-        chunk.report(
+        batch.report(
             "wgmma",
             part.access.placed,
-            np.unique(lanes[late.any(axis=1)]),
+            np.unique(threads[late.any(axis=1)]),
             f"wgmma: this writes {shown}, which the wgmma at {self.line(self.places[number])} may still have "
             "to read: nothing orders it after the wait. Let its warpgroup wait (wgmma.wait_group) "
             "before it says that the memory is free, and wait for that here.",
             address_of=name,
         )
 
-    def _is_late(self, lanes: Array, owners: Array, readers: Array) -> Array:
-        """Return whether the groups that read places may still do so when lanes write there.
+    def _is_late(self, threads: Array, owners: Array, readers: Array) -> Array:
+        """Return whether the groups that read places may still do so when threads write there.
 
         Args:
-            readers: For each lane and the warpgroup that owns a place its group that reads it, and 1; or 0.
+            readers: For each thread and the warpgroup that owns a place its group that reads it, and 1; or 0.
         """
         group = readers - 1
         late = group >= self.done[owners]
-        if self.chunk.grid.checks_races:
-            known = self.chunk.clocks.known.block  # by warps, where there are warpgroups
+        if self.batch.launch.checks_races:
+            known = self.batch.clocks.known.block  # by warps, where there are warpgroups
             warps = self.firsts(owners)[:, None] // WARP + np.arange(GROUP // WARP)
-            best = known[lanes[:, None], np.minimum(warps % known.shape[1], known.shape[1] - 1)].max(axis=1)
+            best = known[threads[:, None], np.minimum(warps % known.shape[1], known.shape[1] - 1)].max(axis=1)
             recent = self.done[owners] - group <= _REMEMBERED
-            others = self.of(lanes) != owners
+            others = self.of(threads) != owners
             late |= recent & others & (self._times[owners, group % _REMEMBERED] >= best)
         return late & (readers != 0)
 
 
-def warpgroups(chunk: Chunk) -> Warpgroups:
-    """The warpgroups of a chunk."""
-    return chunk.part(Warpgroups)
+def warpgroups(batch: Batch) -> Warpgroups:
+    """The warpgroups of a batch."""
+    return batch.part(Warpgroups)

@@ -1,7 +1,7 @@
-"""Basic blocks, numbered so that running the lowest first makes lanes reconverge.
+"""Basic blocks, numbered so that running the lowest first makes threads reconverge.
 
 The number is a weak topological order: within a loop, and between loops, a block comes
-before what follows it, and all blocks of a loop come before what is after the loop. Lanes
+before what follows it, and all blocks of a loop come before what is after the loop. Threads
 that leave a loop early therefore wait, at a higher number, for those that still go round,
 and the two sides of a branch meet where they join, however the compiler laid them out.
 
@@ -17,7 +17,7 @@ from dotcu.ptx.dataflow import names_of
 from dotcu.ptx.instructions import Address, Instruction
 from dotcu.simulator.program.inlining import FlatInstruction
 
-# Instructions at which lanes wait for each other: each begins a block, where they can wait.
+# Instructions at which threads wait for each other: each begins a block, where they can wait.
 RENDEZVOUS = frozenset(
     {"shfl", "vote", "match", "redux", "elect", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}
     | {"wgmma", "setmaxnreg"}
@@ -43,14 +43,14 @@ class BasicBlock:
 
 
 def begins_block(instruction: Instruction) -> bool:
-    """Return whether lanes may have to wait in front of it for others of their warp."""
+    """Return whether threads may have to wait in front of it for others of their warp."""
     if instruction.opcode == "bar":
         return "warp" in instruction.flags
     return instruction.opcode in RENDEZVOUS and "sync" in instruction.flags
 
 
 def ends_block(instruction: Instruction) -> bool:
-    """Return whether it decides where its lanes go next, or when: also a barrier of the block."""
+    """Return whether it decides where its threads go next, or when: also a barrier of the block."""
     is_barrier = instruction.opcode in ("bar", "barrier") and "warp" not in instruction.flags
     return instruction.opcode in _ENDS or is_barrier
 
@@ -188,7 +188,7 @@ def live_out(
 ) -> tuple[list[frozenset[str]], frozenset[str]]:
     """Return for each basic block the names that are read after it, and those that are read before any write.
 
-    The latter are read so on some way through the code, which no lane may take.
+    The latter are read so on some way through the code, which no thread may take.
     """
     gained, killed = [], []
     for plan in plans:

@@ -26,7 +26,7 @@ from dotcu.ptx.instructions import (
 from dotcu.simulator.program.inlining import FlatKernel
 from dotcu.simulator.program.variables import (
     NONE,
-    Origin,
+    AddressOrigin,
     VariableLayout,
     VariableSpot,
     is_polled,
@@ -175,7 +175,7 @@ class Binding:
     accesses: int = 0
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
-    origins: Mapping[str, Origin] = field(default_factory=dict)
+    origins: Mapping[str, AddressOrigin] = field(default_factory=dict)
     of_wgmma: frozenset[str] = frozenset()
     droppable: frozenset[str] = frozenset()
     wider: frozenset[PlaceOfLoad] = frozenset()
@@ -313,11 +313,11 @@ class Binding:
         raise NotExecuted
 
     def frame(self, function: str) -> int:
-        """The slot that holds where the frame of a recursive function begins, in each lane."""
+        """The slot that holds where the frame of a recursive function begins, in each thread."""
         return self.register(Register(f"{function}#frame", "b64")).slot
 
     def spot(self, name: str) -> VariableSpot:
-        """Return the place of a lane's variable."""
+        """Return the place of a thread's variable."""
         if name in self.layout.framed:
             function, start = self.layout.framed[name]
             return start, self.frame(function)
@@ -331,7 +331,7 @@ class Binding:
         if space == "param":
             layout = self.layout
             if isinstance(base, Symbol) and (base.name in layout.extents or base.name in layout.framed):
-                space = "local"  # a .param variable of a call lies with the lane's variables
+                space = "local"  # a .param variable of a call lies with the thread's variables
             elif not isinstance(base, Register):
                 raise NotExecuted
         if isinstance(base, Symbol) and base.name in self.layout.framed:
@@ -349,7 +349,7 @@ class Binding:
         value = base.value & ((1 << 64) - 1)
         return self._interned(("address", value), np.array([value], np.uint64)), offset, space
 
-    def origin(self, address: Operand) -> Origin:
+    def origin(self, address: Operand) -> AddressOrigin:
         """Return the variables and parameters that an address was computed from."""
         base = address.base if isinstance(address, Address) else None
         if isinstance(base, Symbol):

@@ -98,7 +98,7 @@ class FlatKernel:
 
     Attributes:
         code: Instructions; branch targets are indices into this.
-        local: Variables of each lane (.local, and .param of calls), by name.
+        local: Variables of each thread (.local, and .param of calls), by name.
         shared: Variables of each block, by name.
         module: Variables declared inside bodies that belong to the module (.global, .const).
         functions: Functions that are entered, by name.
@@ -373,7 +373,7 @@ class _Inliner:
                 self.code.append(FlatInstruction(instance.rename(instruction), calls))
             elif instruction.guard is None:
                 self._call(instruction, instance, body)
-            else:  # the other lanes branch over the call
+            else:  # the other threads branch over the call
                 over = Predicate(instruction.guard.register, not instruction.guard.negated)
                 skip = instance.rename(instruction._replace(opcode="bra", flags=(), operands=(), guard=over))
                 self.code.append(FlatInstruction(skip, calls))
@@ -403,7 +403,7 @@ class _Inliner:
             raise self._refusal(call, "a call of what is neither a function nor a register")
         if isinstance(target, Symbol) and target.name in self.builtins:
             builtin = instance.rename(call)
-            if target.name == "__assertfail":  # no lane comes back from it
+            if target.name == "__assertfail":  # no thread comes back from it
                 builtin = builtin._replace(opcode="assertfail")
             self.code.append(FlatInstruction(builtin, instance.calls))
             return

@@ -113,10 +113,10 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 
 
 def work_of(instruction: Instruction) -> tuple[str, str, int]:
-    """Return the class of an instruction, the type of its operations, and how many a lane executes.
+    """Return the class of an instruction, the type of its operations, and how many a thread executes.
 
     The class is that of its opcode, or of the type that it computes in. The type is without the x2 of a
-    pair, and empty if there are no operations. Those of a matrix instruction are divided among the lanes
+    pair, and empty if there are no operations. Those of a matrix instruction are divided among the threads
     of its warp.
     """
     opcode, type_ = instruction.opcode, instruction.types[-1] if instruction.types else ""
@@ -141,8 +141,8 @@ def _matrix(instruction: Instruction) -> tuple[str, str, int]:
     type_ = instruction.types[1] if len(instruction.types) > 2 else "f16"
     # The one shape of which a warp computes four at once (PTX ISA, "mma.m8n8k4").
     times = 4 if (m, n, k) == (8, 8, 4) and type_ == "f16" else 1
-    lanes = 4 * _WARP if instruction.opcode == "wgmma" else _WARP
-    return "matrix", type_, times * 2 * m * n * k // lanes
+    threads = 4 * _WARP if instruction.opcode == "wgmma" else _WARP
+    return "matrix", type_, times * 2 * m * n * k // threads
 
 
 # Refusals: a kernel that holds what its architecture lacks, or what the simulator does not execute.

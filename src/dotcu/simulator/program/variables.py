@@ -4,7 +4,7 @@ An index that runs off one array lands in the next one, or in a tensor that shar
 where reads and writes are possible and wrong. To detect that, every register gets the set of all
 variables and parameters that went into it, through whatever instructions. Where just one of these is
 an array, an access has to stay in it. Where there are several, or where the register went through
-memory of the lane's own, nothing is known, and nothing is checked.
+memory of the thread's own, nothing is known, and nothing is checked.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dotcu.ptx.instructions import (
 from dotcu.ptx.lexer import MAX_BYTES
 from dotcu.simulator.program.inlining import STACK_OPCODES, FlatInstruction, FlatKernel
 
-# Bytes of each lane in which the calls of recursive functions keep their registers and variables.
+# Bytes of each thread in which the calls of recursive functions keep their registers and variables.
 STACK_BYTES = 1 << 15
 STACK_ALIGNMENT = 16
 
 VariableSpot = tuple[int, int | None]
-"""The start of a lane's variable in local memory, and the register that it is counted from; None: from 0."""
+"""The start of a variable in local memory, and the register that it is counted from; None: from 0."""
 
 
 def display_name(symbol: str) -> str:
@@ -61,7 +61,7 @@ class VariableLayout:
         extents: Space, start and end of each variable by its name in PTX, in their order; the end is None
             if it runs to the end of its space, as dynamic shared memory does.
         dynamic_offset: Where dynamic shared memory begins; static shared memory is before it.
-        local_bytes: Local memory of each lane.
+        local_bytes: Local memory of each thread.
         framed: The function and the offset in its frame of each variable of a recursive function.
         frame_bytes: Bytes of each recursive function's frame, of which there is one for each call.
         stack_base: Where these frames begin in local memory.
@@ -86,7 +86,7 @@ class VariableLayout:
 
 
 def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) -> VariableLayout:
-    """Place the variables of a kernel: those of blocks, those of lanes, those of calls in frames.
+    """Place the variables of a kernel: those of blocks, those of threads, those of calls in frames.
 
     Raises:
         SimulationError: They need more local memory than a GPU gives a thread.
@@ -102,7 +102,7 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
             framed |= {name: (function, start) for name, start in starts.items()}
             frame_bytes[function] = _align(end, STACK_ALIGNMENT)
     blocks, shared_end = place({n: v for n, v in shared.items() if n not in dynamic})
-    lanes, local_end = place({n: v for n, v in linked.local.items() if n not in framed})
+    threads, local_end = place({n: v for n, v in linked.local.items() if n not in framed})
     if dynamic:
         shared_end = _align(shared_end, max(16, *(v.align for v in dynamic.values())))
     if local_end > MAX_BYTES["local"]:
@@ -117,7 +117,7 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
         extents={
             **{name: ("shared", start, start + shared[name].size) for name, start in blocks.items()},
             **dict.fromkeys(dynamic, ("shared", shared_end, None)),
-            **{name: ("local", start, start + linked.local[name].size) for name, start in lanes.items()},
+            **{name: ("local", start, start + linked.local[name].size) for name, start in threads.items()},
         },
         dynamic_offset=shared_end,
         local_bytes=stack_base + STACK_BYTES if needs_stack else local_end,
@@ -205,8 +205,8 @@ def swapped_addresses(linked: FlatKernel) -> frozenset[tuple[str, int]]:
 
 
 # Names of variables, and offsets of kernel parameters.
-Origin = frozenset[str | int]
-NONE: Origin = frozenset()
+AddressOrigin = frozenset[str | int]
+NONE: AddressOrigin = frozenset()
 UNKNOWN = ""
 # They have no result: what stands first is read.
 _NO_RESULT = frozenset(
@@ -214,18 +214,18 @@ _NO_RESULT = frozenset(
 )
 
 
-def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[str, Origin]:
+def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[str, AddressOrigin]:
     """Return the variables and parameters that each register is computed from.
 
     Args:
         parameters: Offset of each kernel parameter.
     """
-    rows: list[tuple[list[str], Origin, list[str]]] = []
+    rows: list[tuple[list[str], AddressOrigin, list[str]]] = []
     for instruction in (placed.instruction for placed in linked.code):
         targets = _registers(instruction.operands[:1]) if instruction.opcode not in _NO_RESULT else []
         if targets:
             rows.append((targets, *_sources(instruction, parameters)))
-    origins: dict[str, Origin] = {}
+    origins: dict[str, AddressOrigin] = {}
     changed = True
     while changed:
         changed = False
@@ -239,7 +239,7 @@ def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[
     return origins
 
 
-def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[Origin, list[str]]:
+def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[AddressOrigin, list[str]]:
     """Return the origins that an instruction adds, and the registers whose origins it passes on."""
     if instruction.opcode in ("ld", "ldu"):
         return _loaded(instruction, parameters), []
@@ -251,8 +251,8 @@ def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[O
     return frozenset(o.name for o in sources if isinstance(o, Symbol)), _registers(sources)
 
 
-def _loaded(instruction: Instruction, parameters: Mapping[str, int]) -> Origin:
-    """Return the origins of a loaded value: a parameter, or unknown from the lane's own memory."""
+def _loaded(instruction: Instruction, parameters: Mapping[str, int]) -> AddressOrigin:
+    """Return the origins of a loaded value: a parameter, or unknown from the thread's own memory."""
     if len(instruction.operands) < 2 or not instruction.types:  # it is refused when it is bound
         return frozenset({UNKNOWN})
     if {"global", "shared", "const"} & set(instruction.flags):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from dotcu.simulator.machine.faults import describe_element
-from dotcu.simulator.machine.state import AccessPart, Chunk, LaunchState
+from dotcu.simulator.machine.state import AccessPart, Batch, LaunchState
 from dotcu.simulator.run import Array, LaunchWrites
 from dotcu.simulator.sanitizers.proxies import ProxyFence, is_later
 
@@ -23,47 +23,47 @@ _DOES = {"read": "reads", "write": "writes", "atomic": "updates"}
 class DependentLaunch:
     """Observes a programmatic launch: who touches what the launch before wrote, and who has waited."""
 
-    def __init__(self, grid: LaunchState, earlier: tuple[LaunchWrites, ...]) -> None:
+    def __init__(self, launch: LaunchState, earlier: tuple[LaunchWrites, ...]) -> None:
         self._earlier = earlier
         self._waits: list[ProxyFence] = []
-        # By batch, the lanes that a wait is ordered before.
+        # By batch, the threads that a wait is ordered before.
         self._waited: dict[int, Array] = {}
-        grid.on.begin.append(self.begin)
-        grid.on.end.append(self.end)
-        grid.on.wait.append(self.wait)
-        grid.on.touch.append(self.touch)
+        launch.on.begin.append(self.begin)
+        launch.on.end.append(self.end)
+        launch.on.wait.append(self.wait)
+        launch.on.touch.append(self.touch)
 
-    def begin(self, chunk: Chunk) -> None:
-        """Note that no lane of a batch has waited."""
-        self._waited[id(chunk)] = np.zeros(chunk.lanes, bool)
+    def begin(self, batch: Batch) -> None:
+        """Note that no thread of a batch has waited."""
+        self._waited[id(batch)] = np.zeros(batch.threads, bool)
 
-    def end(self, chunk: Chunk) -> None:
+    def end(self, batch: Batch) -> None:
         """Forget a batch."""
-        del self._waited[id(chunk)]
+        del self._waited[id(batch)]
 
-    def wait(self, chunk: Chunk) -> None:
-        """Note that the active lanes have waited."""
-        self._waited[id(chunk)][chunk.numbers()] = True
-        self._waits.append(ProxyFence.of(chunk, 0))
+    def wait(self, batch: Batch) -> None:
+        """Note that the active threads have waited."""
+        self._waited[id(batch)][batch.numbers()] = True
+        self._waits.append(ProxyFence.of(batch, 0))
 
     def touch(self, part: AccessPart) -> None:
-        """Report lanes that touch what the launch before wrote, and that no wait for it is ordered before."""
-        chunk, region, width = part.chunk, part.region, part.access.width
+        """Report threads that touch what the launch before wrote, before a wait for it."""
+        batch, region, width = part.batch, part.region, part.access.width
         if region is None or part.access.order.strong:
             return
-        lanes = chunk.numbers(part.positions)
-        early = ~self._waited[id(chunk)][lanes]
+        threads = batch.numbers(part.positions)
+        early = ~self._waited[id(batch)][threads]
         if not early.any():
             return
         host = int(region.data.__array_interface__["data"][0])
         for element in {0, part.access.elements - 1}:
             index = part.indices + element
-            places = np.broadcast_to(index, lanes.shape) * width + (region.view(width)[1] - region.base)
+            places = np.broadcast_to(index, threads.shape) * width + (region.view(width)[1] - region.base)
             bad = early & self._is_written(places + host)
             if bad.any():
-                bad[bad] = ~self._are_after_a_wait(chunk, lanes[bad])
+                bad[bad] = ~self._are_after_a_wait(batch, threads[bad])
             if bad.any():
-                self._report(part, int(np.broadcast_to(index, lanes.shape)[bad][0]), lanes[bad])
+                self._report(part, int(np.broadcast_to(index, threads.shape)[bad][0]), threads[bad])
                 return
 
     def _is_written(self, addresses: Array) -> Array:
@@ -74,17 +74,21 @@ class DependentLaunch:
             written[inside] |= stamps[at[inside]] != 0
         return written
 
-    def _are_after_a_wait(self, chunk: Chunk, lanes: Array) -> Array:
-        """Return the mask of lanes that some lane's wait is ordered before, which is remembered."""
-        after, known = np.zeros(len(lanes), bool), chunk.clocks.known.of(lanes)
+    def _are_after_a_wait(self, batch: Batch, threads: Array) -> Array:
+        """Return the mask of threads that some thread's wait is ordered before, which is remembered."""
+        after, known = np.zeros(len(threads), bool), batch.clocks.known.of(threads)
         for wait in self._waits:
-            for number, lane in enumerate(wait.lanes.tolist()):
-                first = (wait.shape, np.full(len(lanes), lane), wait.times.of(np.full(len(lanes), number)))
-                after |= ~is_later(first, (chunk.shape, lanes, known))
-        self._waited[id(chunk)][lanes[after]] = True
+            for number, thread in enumerate(wait.threads.tolist()):
+                first = (
+                    wait.shape,
+                    np.full(len(threads), thread),
+                    wait.times.of(np.full(len(threads), number)),
+                )
+                after |= ~is_later(first, (batch.shape, threads, known))
+        self._waited[id(batch)][threads[after]] = True
         return after
 
-    def _report(self, part: AccessPart, index: int, lanes: Array) -> None:
+    def _report(self, part: AccessPart, index: int, threads: Array) -> None:
         name, shown = describe_element(part, index)
         message = (
             f"race: it {_DOES[part.access.action]} {shown}, which the previous launch, "
@@ -92,4 +96,4 @@ class DependentLaunch:
             "one runs. Call dotcu::wait_for_earlier(), or cudaGridDependencySynchronize(), in each thread "
             "before it touches that memory."
         )
-        part.chunk.report("race", part.access.placed, np.unique(lanes), message, address_of=name)
+        part.batch.report("race", part.access.placed, np.unique(threads), message, address_of=name)

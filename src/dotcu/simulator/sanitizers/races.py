@@ -1,11 +1,11 @@
 """Races: two accesses of the same bytes by different threads, one of them a write, in no order.
 
-Lockstep hides them: all lanes of a chunk do the same thing at the same time, and a kernel
+Lockstep hides them: all threads of a batch do the same thing at the same time, and a kernel
 without its barriers gives the right answer. So every access of shared and global memory is
-compared with the last accesses of those bytes, by the clocks of both lanes.
+compared with the last accesses of those bytes, by the clocks of both threads.
 
 No race: strong accesses (atomic, volatile, relaxed or stronger) among each other, within
-their scope; and a write of the very bytes that are there already. Lanes of one warp that pass values,
+their scope; and a write of the very bytes that are there already. Threads of one warp that pass values,
 not flags, through volatile shared memory rely on running in step, as they did before Volta: that is
 reported as a race, though each access is whole.
 
@@ -22,8 +22,8 @@ from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.machine.clocks import NEVER, ClockTimes, picked
 from dotcu.simulator.machine.faults import describe_element
 from dotcu.simulator.machine.memory import Memory
-from dotcu.simulator.machine.shape import WARP, ChunkShape, Lanes
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState, SourceCheck
+from dotcu.simulator.machine.shape import WARP, BatchShape, Threads
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState, SourceCheck
 from dotcu.simulator.machine.undefined import HeldCheck, HeldLoad
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, warpgroups
 from dotcu.simulator.run import Array, LaunchWrites, shown_coordinates
@@ -33,10 +33,10 @@ from dotcu.simulator.sanitizers.shadow import (
     LANE,
     STRONG,
     EventLog,
-    LaneAccess,
     MemoryEvent,
     ShadowMemory,
     StampedPlaces,
+    ThreadAccess,
     event_of,
 )
 
@@ -50,16 +50,16 @@ class Races:
         events: The events of the launch.
     """
 
-    def __init__(self, grid: LaunchState) -> None:
-        self.events = EventLog(grid)
-        self._memory = grid.memory
-        pitch = ChunkShape(grid=grid.extent, block=grid.block, first=0, blocks=1).pitch
-        self._global = _shadows_of(grid.memory, self.events, pitch if grid.acquired is not None else 0)
+    def __init__(self, launch: LaunchState) -> None:
+        self.events = EventLog(launch)
+        self._memory = launch.memory
+        pitch = BatchShape(grid=launch.extent, block=launch.block, first=0, blocks=1).pitch
+        self._global = _shadows_of(launch.memory, self.events, pitch if launch.acquired is not None else 0)
         self._shared: dict[int, ShadowMemory] = {}
-        self._group = WARP if grid.decoded.meets_in_part else 0
-        # By wgmma and chunk, the stamp of the write that each warpgroup was last compared with.
+        self._group = WARP if launch.decoded.meets_in_part else 0
+        # By wgmma and batch, the stamp of the write that each warpgroup was last compared with.
         self._compared: dict[tuple[int, int], Array] = {}
-        on = grid.on
+        on = launch.on
         on.begin.append(self.begin)
         on.end.append(self.end)
         on.read.insert(0, self.read)
@@ -76,21 +76,21 @@ class Races:
         on.land.append(self.land)
         on.complete.append(self.complete)
         on.barrier.append(self.barrier)
-        on.arrive.append(lambda chunk: self._shared[id(chunk)].mark())
+        on.arrive.append(lambda batch: self._shared[id(batch)].mark())
         on.leave.append(self.leave)
-        on.publish.append(lambda chunk, words: self._shared[id(chunk)].settle_writes(words))
+        on.publish.append(lambda batch, words: self._shared[id(batch)].settle_writes(words))
         on.fence.append(self.events.fence_proxies)
 
-    def begin(self, chunk: Chunk) -> None:
+    def begin(self, batch: Batch) -> None:
         """Give a batch stamps for its shared memory."""
-        size = int(chunk.shared.data.size)
-        self._shared[id(chunk)] = ShadowMemory(0, size, self.events, group=self._group)
+        size = int(batch.shared.data.size)
+        self._shared[id(batch)] = ShadowMemory(0, size, self.events, group=self._group)
 
-    def end(self, chunk: Chunk) -> None:
+    def end(self, batch: Batch) -> None:
         """Forget a batch."""
-        del self._shared[id(chunk)]
-        self.events.renew(chunk)
-        self._compared = {key: stamps for key, stamps in self._compared.items() if key[1] != id(chunk)}
+        del self._shared[id(batch)]
+        self.events.renew(batch)
+        self._compared = {key: stamps for key, stamps in self._compared.items() if key[1] != id(batch)}
 
     def writes(self, kernel: str) -> tuple[LaunchWrites, ...]:
         """Return what the launch has written."""
@@ -102,20 +102,22 @@ class Races:
                 spans[id(shadow)] = LaunchWrites(kernel, start, shadow.granule, shadow.writes)
         return tuple(spans.values())
 
-    def _at(self, part: AccessPart, index: Array) -> LaneAccess | None:
-        """Return a part of an access as that of lanes; None if no race can be there."""
-        chunk, access, region = part.chunk, part.access, part.region
+    def _at(self, part: AccessPart, index: Array) -> ThreadAccess | None:
+        """Return a part of an access as that of threads; None if no race can be there."""
+        batch, access, region = part.batch, part.access, part.region
         if region is not None:
             shadow = self._global.get(id(region))
             if shadow is None:
                 return None
             skew = (region.view(access.width)[1] - shadow.base) // access.width
-        elif part.view is chunk.shared.views[access.width]:
-            shadow, skew = self._shared[id(chunk)], 0
+        elif part.view is batch.shared.views[access.width]:
+            shadow, skew = self._shared[id(batch)], 0
         else:
             return None
-        lanes = chunk.active if part.positions is None else chunk.numbers(part.positions)
-        return LaneAccess(shadow, chunk, access, chunk.clocks.times, lanes, index, skew, chunk.grid.turn)
+        threads = batch.active if part.positions is None else batch.numbers(part.positions)
+        return ThreadAccess(
+            shadow, batch, access, batch.clocks.times, threads, index, skew, batch.launch.turn
+        )
 
     def read(self, part: AccessPart, index: Array, element: int, held: list[HeldLoad] | None) -> None:
         """Check a read of elements against the writes before it, and record it for those after it."""
@@ -134,18 +136,18 @@ class Races:
             _check_proxy(at, part, index)
             _check_read(at, part, index)
 
-    def matrix(self, chunk: Chunk, access: Access, groups: Array, places: Array) -> bool:
+    def matrix(self, batch: Batch, access: Access, groups: Array, places: Array) -> bool:
         """Check the chunks that warpgroups read through the async proxy against the writes before."""
-        shadow = self._shared[id(chunk)]
+        shadow = self._shared[id(batch)]
         if shadow.writes is None:
             return False
-        state = warpgroups(chunk)
+        state = warpgroups(batch)
         stamps = shadow.writes.take(places * (CHUNK_BYTES // shadow.granule))
         same = (stamps == stamps[:, :1]).all(axis=1)
-        compared = self._compared.setdefault((access.number, id(chunk)), np.zeros(state.count, np.uint64))
+        compared = self._compared.setdefault((access.number, id(batch)), np.zeros(state.count, np.uint64))
         fresh = same & (stamps[:, 0] != compared[groups])
         compared[groups[same]] = stamps[same, 0]
-        # One chunk for each of the four warps, which have to know of the write.
+        # One batch for each of the four warps, which have to know of the write.
         for rows, columns in ((fresh, slice(GROUP // WARP)), (~same, slice(None))):
             if not rows.any():
                 continue
@@ -164,7 +166,7 @@ class Races:
             _check_write(at, part, index, value)
 
     def stored(self, part: AccessPart, index: Array, value: Array) -> None:
-        """Report lanes of one instruction that stored different values at one place, after the store."""
+        """Report threads of one instruction that stored different values at one place, after the store."""
         if part.access.order.strong or value.size == 1 or self._at(part, index) is None:
             return
         if not self.events.has_finding(part):
@@ -196,7 +198,7 @@ class Races:
         at = self._at(part, index)
         if at is None:
             return []
-        self.events.renew(part.chunk, part.access.number)  # each copy is waited for on its own
+        self.events.renew(part.batch, part.access.number)  # each copy is waited for on its own
         _check_proxy(at, part, index)
         if part.access.order.strong:
             _check_atomic(at, part, None)
@@ -206,9 +208,9 @@ class Races:
         at.shadow.awaited, self.events.completions[number] = True, []
         return [number]
 
-    def complete(self, chunk: Chunk, number: int) -> None:
-        """Note that the active lanes have waited for a copy to global memory."""
-        wait = ProxyFence.of(chunk, len(self.events.known))
+    def complete(self, batch: Batch, number: int) -> None:
+        """Note that the active threads have waited for a copy to global memory."""
+        wait = ProxyFence.of(batch, len(self.events.known))
         self.events.completions.setdefault(number, []).append(wait)
 
     def issue(self, part: AccessPart, index: Array) -> None:
@@ -237,18 +239,21 @@ class Races:
     def source(self, part: AccessPart) -> SourceCheck | None:
         """Return what reports writes to a part of memory from now on, until the copy of it is waited for."""
         at, first, since = self._at(part, part.spread()), part.spread(), len(self.events.known)
-        forgotten, issuers = self.events.forgotten, part.chunk.numbers(part.positions)
+        forgotten, issuers = self.events.forgotten, part.batch.numbers(part.positions)
         if at is None:
             return None
 
-        def check(lanes: Lanes) -> None:
-            here = np.isin(issuers, lanes)
+        def check(threads: Threads) -> None:
+            here = np.isin(issuers, threads)
             if not here.any() or self.events.forgotten != forgotten:
                 return
-            chunk, own = part.chunk, issuers[here]
+            batch, own = part.batch, issuers[here]
             for element in range(part.access.elements):
                 now = at._replace(
-                    times=chunk.clocks.times, lanes=own, indices=first[here] + element, turn=chunk.grid.turn
+                    times=batch.clocks.times,
+                    threads=own,
+                    indices=first[here] + element,
+                    turn=batch.launch.turn,
                 )
                 now.shadow.note(now)
                 for places, _ in now.shadow.touches(now):
@@ -268,17 +273,17 @@ class Races:
         if at is not None and at.shadow.writes is not None:
             _check_tensor_map(at, part, address)
 
-    def leave(self, chunk: Chunk, lanes: Lanes, mark: tuple[int, int, int]) -> None:
+    def leave(self, batch: Batch, threads: Threads, mark: tuple[int, int, int]) -> None:
         """Settle what came before the arrivals at a barrier of clusters, which a mark tells."""
-        self._shared[id(chunk)].raise_floor(lanes, chunk.lanes, mark)
+        self._shared[id(batch)].raise_floor(threads, batch.threads, mark)
 
-    def barrier(self, chunk: Chunk, lanes: Lanes | None) -> None:
+    def barrier(self, batch: Batch, threads: Threads | None) -> None:
         """Settle what came before a barrier of whole blocks: other blocks of a cluster may still touch it."""
-        shadow = self._shared[id(chunk)]
-        if chunk.shape.cluster_blocks > 1:
-            shadow.raise_block_floor(lanes, chunk.lanes)
+        shadow = self._shared[id(batch)]
+        if batch.shape.cluster_blocks > 1:
+            shadow.raise_block_floor(threads, batch.threads)
         else:
-            shadow.raise_floor(lanes, chunk.lanes)
+            shadow.raise_floor(threads, batch.threads)
 
 
 def _shadows_of(memory: Memory, events: EventLog, group: int) -> dict[int, ShadowMemory]:
@@ -296,7 +301,7 @@ def _shadows_of(memory: Memory, events: EventLog, group: int) -> dict[int, Shado
     return shadows
 
 
-def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
+def _check_read(at: ThreadAccess, part: AccessPart, index: Array) -> None:
     shadow, is_strong = at.shadow, part.access.order.strong
     if shadow.awaited:
         _check_completion(at, part, index)
@@ -314,63 +319,65 @@ def _check_read(at: LaneAccess, part: AccessPart, index: Array) -> None:
         shadow.note(at)
 
 
-def _check_unchanged(at: LaneAccess, part: AccessPart) -> None:
-    """Report lanes that read through the read-only cache what the launch has written, in whatever order."""
-    shadow, lanes = at.shadow, part.chunk.numbers(part.positions)
+def _check_unchanged(at: ThreadAccess, part: AccessPart) -> None:
+    """Report threads that read through the read-only cache what the launch has written, in whatever order."""
+    shadow, threads = at.shadow, part.batch.numbers(part.positions)
     shadow.note(at)
     for places, _ in () if shadow.events.has_finding(at) else shadow.touches(at):
         assert shadow.writes is not None
-        old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
+        old = np.broadcast_to(shadow.writes.take(places), threads.shape)
         bad = np.flatnonzero(old)
         if not len(bad):
             continue
         event = shadow.events[int(event_of(old[bad[:1]])[0])]
         writer = int(old[bad[0]] & LANE) - event.shape.first * event.shape.pitch
-        name, shown = describe_element(part, int(np.broadcast_to(at.indices, lanes.shape)[bad[0]]))
+        name, shown = describe_element(part, int(np.broadcast_to(at.indices, threads.shape)[bad[0]]))
         message = (
             f"race: it reads {shown} by ld.global.nc, for data that nothing writes during the launch, and "
             f"{_who(event.shape, writer)} writes it at {_shown_line(at, event)}: the read may give the old "
             "value, whatever orders the two. Read it without __ldg(), and without const __restrict__ on the "
             "parameter, or pass a tensor that the kernel does not write."
         )
-        part.chunk.report("race", part.access.placed, lanes[bad], message, address_of=name)
+        part.batch.report("race", part.access.placed, threads[bad], message, address_of=name)
         return
 
 
-def _hold_read(at: LaneAccess, part: AccessPart, index: Array, element: int) -> HeldLoad:
-    """Hold the check of a read back until it is known which lanes keep its value."""
-    chunk, active = part.chunk, part.chunk.active
-    lanes = chunk.numbers(part.positions)
+def _hold_read(at: ThreadAccess, part: AccessPart, index: Array, element: int) -> HeldLoad:
+    """Hold the check of a read back until it is known which threads keep its value."""
+    batch, active = part.batch, part.batch.active
+    threads = batch.numbers(part.positions)
 
-    def report(used: Lanes) -> None:
-        kept, chunk.active = chunk.active, active
-        where = np.searchsorted(lanes, used)
+    def report(used: Threads) -> None:
+        kept, batch.active = batch.active, active
+        where = np.searchsorted(threads, used)
         positions = where if part.positions is None else part.positions[where]
         indices = picked(np.atleast_1d(index), where)
         narrow = part._replace(indices=indices, positions=positions)
-        _check_read(at._replace(lanes=used, indices=indices), narrow, indices)
-        chunk.active = kept
+        _check_read(at._replace(threads=used, indices=indices), narrow, indices)
+        batch.active = kept
 
-    check = chunk.undefined.hold(HeldCheck(report, lanes, np.zeros(chunk.lanes, bool), within_block=True))
-    bits = np.full(len(lanes), (1 << 8 * part.access.width) - 1, f"u{part.access.width}")
-    return HeldLoad(element, lanes, bits, check)
+    check = batch.undefined.hold(HeldCheck(report, threads, np.zeros(batch.threads, bool), within_block=True))
+    bits = np.full(len(threads), (1 << 8 * part.access.width) - 1, f"u{part.access.width}")
+    return HeldLoad(element, threads, bits, check)
 
 
-def _check_proxy(at: LaneAccess, part: AccessPart, index: Array) -> None:
+def _check_proxy(at: ThreadAccess, part: AccessPart, index: Array) -> None:
     """Report async accesses of bytes that were written by the generic proxy, with no fence on the way.
 
     The two are ordered: it is a race else. The reverse, an access by the generic proxy of what a copy wrote,
     needs no fence but the wait for its completion.
     """
-    chunk, shadow = part.chunk, at.shadow
+    batch, shadow = part.batch, at.shadow
     if shadow.writes is None or shadow.events.has_finding(part):
         return
-    lanes = chunk.numbers(part.positions)
+    threads = batch.numbers(part.positions)
     space = "shared::cta" if part.region is None else "global"
     for places, _ in shadow.touches(at):
-        old = np.broadcast_to(shadow.writes.take(places), lanes.shape)
-        # One of all places that the same lane wrote by the same event, and the same lane accesses now.
-        _, spots = np.unique(np.unique(old, return_inverse=True)[1] * chunk.lanes + lanes, return_index=True)
+        old = np.broadcast_to(shadow.writes.take(places), threads.shape)
+        # One of all places that the same thread wrote by the same event, and the same thread accesses now.
+        _, spots = np.unique(
+            np.unique(old, return_inverse=True)[1] * batch.threads + threads, return_index=True
+        )
         spots = spots[old[spots] != 0]
         numbers = event_of(old[spots])
         events = {number: shadow.events[number] for number in np.unique(numbers).tolist()}
@@ -381,16 +388,16 @@ def _check_proxy(at: LaneAccess, part: AccessPart, index: Array) -> None:
             at_event = np.searchsorted(alike, numbers[here])
             writers = (old[spots[here]] & LANE).astype(np.int64) - shape.first * shape.pitch
             times = _times_at([events[number] for number in alike], at_event, writers)
-            known = chunk.clocks.known.of(lanes[spots[here]])
-            first, second = (shape, writers, times), (chunk.shape, lanes[spots[here]], known)
+            known = batch.clocks.known.of(threads[spots[here]])
+            first, second = (shape, writers, times), (batch.shape, threads[spots[here]], known)
             bad = ~is_later(first, second)
             owners = None
             if part.region is None and shape.cluster_blocks > 1:
                 owners = (
-                    np.broadcast_to(places, lanes.shape)[spots[here]] * shadow.granule // chunk.shared.pitch
+                    np.broadcast_to(places, threads.shape)[spots[here]] * shadow.granule // batch.shared.pitch
                 )
-                of_lanes = np.stack((writers, lanes[spots[here]])) // shape.pitch
-                owners = owners if (of_lanes != owners).any() else None
+                of_threads = np.stack((writers, threads[spots[here]])) // shape.pitch
+                owners = owners if (of_threads != owners).any() else None
             bad &= ~shadow.events.are_joined(numbers[here], first, second, space, owners)
             if bad.any():
                 number = int(numbers[here][bad].min())
@@ -400,13 +407,13 @@ def _check_proxy(at: LaneAccess, part: AccessPart, index: Array) -> None:
                 return
 
 
-def _check_tensor_map(at: LaneAccess, part: AccessPart, address: int) -> None:
-    chunk, shadow = part.chunk, at.shadow
+def _check_tensor_map(at: ThreadAccess, part: AccessPart, address: int) -> None:
+    batch, shadow = part.batch, at.shadow
     assert shadow.writes is not None
-    lanes, index = chunk.numbers(), part.indices
+    threads, index = batch.numbers(), part.indices
     for places, _ in shadow.touches(at):
         for number, event, here in _events_at(shadow, places):
-            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
+            first, second = _moments(at, event, shadow.writes.take(places)[here], threads[here])
             ordered, fences = ~is_later(first, second), shadow.events
             missing = ordered & ~fences.are_joined(number, first, second, "tensormap")
             if "cp_fenceproxy" in event.access.placed.instruction.flags:  # the fence is its own
@@ -423,25 +430,25 @@ def _check_tensor_map(at: LaneAccess, part: AccessPart, address: int) -> None:
                     f"{_shown_line(at, event)}, through another proxy, which keeps the old map. "
                     f"{who} {what}, between the two."
                 )
-                chunk.report("proxy-fence", at.access.placed, np.unique(lanes), message, address_of=name)
+                batch.report("proxy-fence", at.access.placed, np.unique(threads), message, address_of=name)
                 return
 
 
-def _check_completion(at: LaneAccess, part: AccessPart, index: Array) -> None:
+def _check_completion(at: ThreadAccess, part: AccessPart, index: Array) -> None:
     """Report accesses of global memory that a bulk copy writes and whose end its thread has not awaited."""
-    chunk, shadow = part.chunk, at.shadow
+    batch, shadow = part.batch, at.shadow
     if shadow.writes is None or part.access.order.strong:
         return
     if part.access.action == "write" and is_async(part.access.placed.instruction):
         return
-    lanes = chunk.numbers(part.positions)
+    threads = batch.numbers(part.positions)
     for places, _ in shadow.touches(at):
-        places = np.broadcast_to(places, lanes.shape)
+        places = np.broadcast_to(places, threads.shape)
         for number, event, here in _events_at(shadow, places):
             waits = shadow.events.completions.get(number)
             if waits is None:
                 continue
-            first, second = _moments(at, event, shadow.writes.take(places)[here], lanes[here])
+            first, second = _moments(at, event, shadow.writes.take(places)[here], threads[here])
             late = is_later(first, second)
             if late.any():
                 return  # a race, which is reported as that
@@ -453,7 +460,7 @@ def _check_completion(at: LaneAccess, part: AccessPart, index: Array) -> None:
                 return
 
 
-def _check_write(at: LaneAccess, part: AccessPart, index: Array, value: Array) -> None:
+def _check_write(at: ThreadAccess, part: AccessPart, index: Array, value: Array) -> None:
     shadow = at.shadow
     if shadow.awaited:
         _check_completion(at, part, index)
@@ -471,16 +478,16 @@ def _check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     beaten = np.flatnonzero(part.view.take(index) != value)
     if not len(beaten):
         return
-    lanes = part.chunk.numbers(part.positions)[beaten]
+    threads = part.batch.numbers(part.positions)[beaten]
     name, shown = describe_element(part, int(index[beaten[0]] if index.size > 1 else index[0]))
     message = (
         f"race: several threads store different values to {shown} "
         "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
     )
-    part.chunk.report("race", part.access.placed, lanes, message, address_of=name)
+    part.batch.report("race", part.access.placed, threads, message, address_of=name)
 
 
-def _check_atomic(at: LaneAccess, part: AccessPart, order: Array | None) -> None:
+def _check_atomic(at: ThreadAccess, part: AccessPart, order: Array | None) -> None:
     shadow = at.shadow
     shadow.settle()
     for touch in shadow.touches(at):
@@ -499,7 +506,7 @@ def _check_atomic(at: LaneAccess, part: AccessPart, order: Array | None) -> None
             _compare_with(at, part, touch, shadow.writes, "write")
 
 
-def _report_source(at: LaneAccess, part: AccessPart, old: int, lanes: Lanes, index: int) -> None:
+def _report_source(at: ThreadAccess, part: AccessPart, old: int, threads: Threads, index: int) -> None:
     """Report that the source of a copy was written before the copy was waited for."""
     event = at.shadow.events[old >> EVENT_BITS]
     writer = (old & int(LANE)) - event.shape.first * event.shape.pitch
@@ -510,26 +517,26 @@ def _report_source(at: LaneAccess, part: AccessPart, old: int, lanes: Lanes, ind
         "then, whatever barriers lie between: store after cp.async.wait_group (__pipeline_wait_prior), "
         "and after __syncthreads() if another thread stores."
     )
-    at.chunk.report("race", part.access.placed, lanes, message, address_of=name)
+    at.batch.report("race", part.access.placed, threads, message, address_of=name)
 
 
-def _times_at(events: Sequence[MemoryEvent], of_event: Array, lanes: Array) -> ClockTimes:
-    """Return the times of lanes, each at one of some events.
+def _times_at(events: Sequence[MemoryEvent], of_event: Array, threads: Array) -> ClockTimes:
+    """Return the times of threads, each at one of some events.
 
     Args:
-        of_event: For each lane which of the events.
+        of_event: For each thread which of the events.
     """
     at_once = list({id(event.times): event for event in events}.values())
     if len(at_once) == 1:
-        return events[0].times_of(lanes)
+        return events[0].times_of(threads)
     numbers = {id(event.times): number for number, event in enumerate(at_once)}
     of_event = np.array([numbers[id(event.times)] for event in events])[of_event]
-    then = ClockTimes(*np.empty((3, len(lanes)), np.int64))
+    then = ClockTimes(*np.empty((3, len(threads)), np.int64))
     by_event = np.argsort(of_event, kind="stable")
     ends = np.searchsorted(of_event[by_event], np.arange(len(at_once) + 1))
     for event, low, high in zip(at_once, ends, ends[1:], strict=False):
         here = by_event[low:high]
-        for times, values in zip(then, event.times_of(lanes[here]), strict=True):
+        for times, values in zip(then, event.times_of(threads[here]), strict=True):
             times[here] = values
     return then
 
@@ -543,11 +550,15 @@ def _events_at(shadow: ShadowMemory, places: Array) -> Iterator[tuple[int, Memor
             yield number, shadow.events[number], numbers == number
 
 
-def _moments(at: LaneAccess, event: MemoryEvent, old: Array, lanes: Array) -> tuple[Moment, Moment]:
-    """The lanes of an earlier event, and those of now, as pairs that differ."""
+def _moments(at: ThreadAccess, event: MemoryEvent, old: Array, threads: Array) -> tuple[Moment, Moment]:
+    """The threads of an earlier event, and those of now, as pairs that differ."""
     writers = (old & LANE).astype(np.int64) - event.shape.first * event.shape.pitch
-    clocks = at.chunk.clocks
-    return (event.shape, writers, event.times_of(writers)), (at.chunk.shape, lanes, clocks.known.of(lanes))
+    clocks = at.batch.clocks
+    return (event.shape, writers, event.times_of(writers)), (
+        at.batch.shape,
+        threads,
+        clocks.known.of(threads),
+    )
 
 
 _FENCES = {
@@ -558,19 +569,19 @@ _FENCES = {
 
 
 def _report_proxy(
-    at: LaneAccess, part: AccessPart, event: MemoryEvent, writer: int, lanes: Lanes, index: int
+    at: ThreadAccess, part: AccessPart, event: MemoryEvent, writer: int, threads: Threads, index: int
 ) -> None:
     """Report an async access that no fence joins with the write before it.
 
     Args:
-        event, writer: The write, and the lane that made it.
-        lanes, index: Who accesses now, and the element.
+        event, writer: The write, and the thread that made it.
+        threads, index: Who accesses now, and the element.
     """
-    chunk, placed = part.chunk, at.access.placed
+    batch, placed = part.batch, at.access.placed
     name, shown = describe_element(part, index)
     where = "global"
     if part.region is None:
-        where = "near" if writer // event.shape.pitch == int(lanes[0]) // event.shape.pitch else "far"
+        where = "near" if writer // event.shape.pitch == int(threads[0]) // event.shape.pitch else "far"
     fence, call = _FENCES[where], "dotcu::tma_fence(), or " if where == "near" else ""
     does = "writes" if at.access.action == "write" else "reads"
     noun = "wgmma" if placed.instruction.opcode == "wgmma" else "bulk copy"
@@ -580,17 +591,17 @@ def _report_proxy(
         f"alone does not make ordinary writes visible to it. Each writer calls {call}"
         f'asm volatile("{fence};" ::: "memory"), after it has written and before the barrier.'
     )
-    chunk.report("proxy-fence", placed, lanes, message, address_of=name)
+    batch.report("proxy-fence", placed, threads, message, address_of=name)
 
 
-def _who(shape: ChunkShape, lane: int) -> str:
-    block, thread = shape.coordinates(lane)
-    return f"thread {shown_coordinates(thread)} of block {shown_coordinates(block)}"
+def _who(shape: BatchShape, thread: int) -> str:
+    block, place = shape.coordinates(thread)
+    return f"thread {shown_coordinates(place)} of block {shown_coordinates(block)}"
 
 
-def _shown_line(at: LaneAccess, event: MemoryEvent) -> str:
+def _shown_line(at: ThreadAccess, event: MemoryEvent) -> str:
     """The line of an earlier event, and its file if that is another one."""
-    location_of = at.chunk.grid.decoded.location_of
+    location_of = at.batch.launch.decoded.location_of
     file, line = location_of(event.access.placed)
     own_file, own_line = location_of(at.access.placed)
     if (file, line) == (own_file, own_line):
@@ -599,7 +610,7 @@ def _shown_line(at: LaneAccess, event: MemoryEvent) -> str:
 
 
 def _report_unawaited(
-    at: LaneAccess, part: AccessPart, event: MemoryEvent, writer: int, lanes: Lanes, index: Array
+    at: ThreadAccess, part: AccessPart, event: MemoryEvent, writer: int, threads: Threads, index: Array
 ) -> None:
     name, shown = describe_element(part, int(index.reshape(-1)[0]))
     message = (
@@ -607,14 +618,14 @@ def _report_unawaited(
         f"at {_shown_line(at, event)} writes, and its thread has not waited until that is done: "
         "cp.async.bulk.wait_group without .read waits for the writes, with .read for its reads alone."
     )
-    part.chunk.report("proxy-fence", at.access.placed, lanes, message, address_of=name)
+    part.batch.report("proxy-fence", at.access.placed, threads, message, address_of=name)
 
 
 _NOTHING = (np.full(1, NEVER),) * 3
 
 
 def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
-    """Return the time that each lane finds published: the one before, or that of lanes ahead of it."""
+    """Return the time that each thread finds published: the one before, or that of threads ahead of it."""
     columns = max(before.shape[1:], own.shape[1:], key=len)
     before, own = (
         np.broadcast_to(v if v.ndim > len(columns) else v[:, None], (len(indices), *columns))[order]
@@ -630,7 +641,9 @@ def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
     return found
 
 
-def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block: Array, turn: Array) -> None:
+def _see(
+    at: ThreadAccess, shadow: ShadowMemory, places: Array, grid: Array, block: Array, turn: Array
+) -> None:
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
     if block.ndim > 1:
         order = at.access.order
@@ -640,43 +653,45 @@ def _see(at: LaneAccess, shadow: ShadowMemory, places: Array, grid: Array, block
         near = np.where(_is_own(at, shadow, places)[:, None], near, NEVER)
         block = near if order.scope == "cta" or order.for_block else np.maximum(near, far)
     if shadow.shared:
-        at.chunk.clocks.see_system(
-            at.lanes, grid + 1, at_once=at.access.order.acquire and not shadow.is_narrow(at.access.order)
+        at.batch.clocks.see_system(
+            at.threads, grid + 1, at_once=at.access.order.acquire and not shadow.is_narrow(at.access.order)
         )
         grid = np.full(1, NEVER)
     if int(block.max()) != NEVER:
         if _is_between_blocks(at, shadow):
-            at.chunk.clocks.acquire(at.lanes, turn)
-        at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire, turn=turn)
+            at.batch.clocks.acquire(at.threads, turn)
+        at.batch.clocks.see(at.threads, grid + 1, block + 1, at_once=at.access.order.acquire, turn=turn)
 
 
-def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tuple[Array, Array, Array] | None:
+def _publish(
+    at: ThreadAccess, shadow: ShadowMemory, touch: StampedPlaces
+) -> tuple[Array, Array, Array] | None:
     """Publish what a release, or a strong write after a fence, makes known."""
-    order, clocks = at.access.order, at.chunk.clocks
+    order, clocks = at.access.order, at.batch.clocks
     if not order.strong:
         return None
-    grid, block, _ = clocks.released.of(at.lanes)
+    grid, block, _ = clocks.released.of(at.threads)
     if shadow.shared:
-        grid = picked(clocks.released_system, at.lanes)
+        grid = picked(clocks.released_system, at.threads)
     if order.release:
-        own_grid, block = clocks.published(at.lanes)
+        own_grid, block = clocks.published(at.threads)
         grid = grid if shadow.is_narrow(order) else own_grid
-        clocks.release(at.lanes)
+        clocks.release(at.threads)
     elif all(values.size == 1 and values.flat[0] == NEVER for values in (grid, block)):
         return None
     turns = np.full(len(touch[1]), NEVER)
     releases = np.broadcast_to(_are_there(grid) | _are_there(block), turns.shape)
-    lanes = np.arange(at.chunk.lanes) if at.lanes is None else at.lanes
+    threads = np.arange(at.batch.threads) if at.threads is None else at.threads
     if releases.any():
-        turns[releases] = clocks.hand_out(lanes[releases])
+        turns[releases] = clocks.hand_out(threads[releases])
         if clocks.acquired is not None and _is_between_blocks(at, shadow):
             places = np.broadcast_to(touch[0], turns.shape)[releases]
             clocks.acquired.join(turns[releases], places, shadow.turns_at(places))
     if block.ndim > 1 and shadow.is_global:
         block = block.max(axis=1)
     elif block.ndim > 1:
-        # Apart from each other: what lanes of the block see whose memory it is, and all of the cluster.
-        warps = at.chunk.shape.cluster_lanes // WARP
+        # Apart from each other: what threads of the block see whose memory it is, and all of the cluster.
+        warps = at.batch.shape.cluster_threads // WARP
         rows = np.broadcast_to(block, (len(touch[1]), block.shape[1]))
         near = np.where(_is_own(at, shadow, touch[0])[:, None], rows[:, :warps], NEVER)
         far = np.where(order.scope == "cta" or order.for_block, NEVER, rows[:, -warps:])
@@ -685,46 +700,46 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
     return grid, block, turns
 
 
-def _is_between_blocks(at: LaneAccess, shadow: ShadowMemory) -> bool:
+def _is_between_blocks(at: ThreadAccess, shadow: ShadowMemory) -> bool:
     """Return whether other blocks reach the memory."""
-    return shadow.is_global or at.chunk.shape.cluster_blocks > 1
+    return shadow.is_global or at.batch.shape.cluster_blocks > 1
 
 
 def _are_there(times: Array) -> Array:
-    """Return the mask of lanes that have a time, or a row with one."""
+    """Return the mask of threads that have a time, or a row with one."""
     there = times if times.ndim == 1 else times.max(axis=1)
     return np.asarray(there != NEVER)
 
 
-def _is_own(at: LaneAccess, shadow: ShadowMemory, places: Array) -> Array:
-    """Return for each lane whether its place is in the shared memory of its own block."""
-    chunk = at.chunk
-    lanes = np.arange(chunk.lanes) if at.lanes is None else at.lanes
-    return places * shadow.granule // chunk.shared.pitch == lanes // chunk.shape.pitch
+def _is_own(at: ThreadAccess, shadow: ShadowMemory, places: Array) -> Array:
+    """Return for each thread whether its place is in the shared memory of its own block."""
+    batch = at.batch
+    threads = np.arange(batch.threads) if at.threads is None else at.threads
+    return places * shadow.granule // batch.shared.pitch == threads // batch.shape.pitch
 
 
-def _compare_with_all(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
-    """Report the lanes that the writes and the reads of the same bytes are not ordered before."""
+def _compare_with_all(at: ThreadAccess, part: AccessPart, touch: StampedPlaces) -> None:
+    """Report the threads that the writes and the reads of the same bytes are not ordered before."""
     _compare_with(at, part, touch, at.shadow.writes, "write")
     _compare_with_readers(at, part, touch)
 
 
-def _compare_with_readers(at: LaneAccess, part: AccessPart, touch: StampedPlaces) -> None:
-    """Report the lanes that the reads of the same bytes are not ordered before."""
+def _compare_with_readers(at: ThreadAccess, part: AccessPart, touch: StampedPlaces) -> None:
+    """Report the threads that the reads of the same bytes are not ordered before."""
     for readers in at.shadow.readers or ():
         _compare_with(at, part, touch, readers, "read")
     places, own = touch
     if at.shadow.group and (others := at.shadow.others(places)) is not None:
         positions, stamps = others
-        if len(places) < len(own):  # one place for all lanes
+        if len(places) < len(own):  # one place for all threads
             positions, stamps = np.repeat(np.arange(len(own)), len(stamps)), np.tile(stamps, len(own))
-        lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[positions]
-        each = at._replace(lanes=lanes, indices=picked(at.indices, positions))
+        threads = (np.arange(at.batch.threads) if at.threads is None else at.threads)[positions]
+        each = at._replace(threads=threads, indices=picked(at.indices, positions))
         _compare_with(each, part, (picked(places, positions), own[positions]), None, "read", old=stamps)
 
 
 def _compare_with(
-    at: LaneAccess,
+    at: ThreadAccess,
     part: AccessPart,
     touch: StampedPlaces,
     stamps: Array | None,
@@ -732,10 +747,10 @@ def _compare_with(
     value: Array | None = None,
     old: Array | None = None,
 ) -> None:
-    """Report the lanes that an earlier access of the same bytes is not ordered before.
+    """Report the threads that an earlier access of the same bytes is not ordered before.
 
     A store of a `value` is none where the value is there already. In place of the stamps of all granules,
-    `old` has one for each lane.
+    `old` has one for each thread.
     """
     shadow, order = at.shadow, at.access.order
     if (stamps is None and old is None) or shadow.events.has_finding(at):
@@ -743,17 +758,17 @@ def _compare_with(
     places, own = touch
     old = stamps.take(places) if stamps is not None else old
     assert old is not None
-    suspect = old >= picked(shadow.floor, at.lanes)
+    suspect = old >= picked(shadow.floor, at.threads)
     if not suspect.any():
         return
     suspect = suspect & ((old ^ own) & LANE != 0)
     if shadow.block_floor is not None and suspect.any():
-        pitch = np.uint64(at.chunk.shape.pitch)
+        pitch = np.uint64(at.batch.shape.pitch)
         same_block = (old & LANE) // pitch == (own & LANE) // pitch
-        suspect &= ~(same_block & (old < picked(shadow.block_floor, at.lanes)))
+        suspect &= ~(same_block & (old < picked(shadow.block_floor, at.threads)))
     in_step = order.exchange and part.region is None
     if order.strong and not shadow.is_narrow(order):
-        near = np.uint64(at.chunk.shape.pitch if _is_apart(at.indices) else WARP)
+        near = np.uint64(at.batch.shape.pitch if _is_apart(at.indices) else WARP)
         suspect &= ((old & STRONG) == 0) | (
             (old & LANE) // near == (own & LANE) // near if in_step else False
         )
@@ -762,41 +777,41 @@ def _compare_with(
     if not suspect.any():
         return
     old, indices = (np.broadcast_to(values, suspect.shape)[suspect] for values in (old, places))
-    lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[suspect]
+    threads = (np.arange(at.batch.threads) if at.threads is None else at.threads)[suspect]
     numbers, of_event = np.unique(event_of(old), return_inverse=True)
     events = [shadow.events[number] for number in numbers.tolist()]
     starts = np.array([event.shape.first * event.shape.pitch for event in events])
     first = (old & LANE).astype(np.int64) - starts[of_event]
-    bad = _unordered(at, shadow, events, of_event, first, lanes, in_step=in_step)
+    bad = _unordered(at, shadow, events, of_event, first, threads, in_step=in_step)
     for number in np.flatnonzero(np.bincount(of_event[bad])).tolist():
         here = bad & (of_event == number)
         index = int(indices[here][0]) * shadow.granule // at.access.width - at.skew
-        _report(at, part, events[number], action, int(first[here][0]), lanes[here], index)
+        _report(at, part, events[number], action, int(first[here][0]), threads[here], index)
 
 
 def _is_apart(indices: Array) -> bool:
-    """Return whether lanes access several places: they exchange no flag, or counter, that all read."""
+    """Return whether threads access several places: they exchange no flag, or counter, that all read."""
     return indices.size > 1 and bool((indices != indices[0]).any())
 
 
 def _unordered(
-    at: LaneAccess,
+    at: ThreadAccess,
     shadow: ShadowMemory,
     events: list[MemoryEvent],
     of_event: Array,
     first: Array,
-    second: Lanes,
+    second: Threads,
     *,
     in_step: bool,
 ) -> Array:
-    """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order.
+    """Return the mask of pairs, of an earlier event's thread and a thread of this access, without an order.
 
     Args:
         events, of_event: The earlier events, and for each pair which of them it is.
-        first, second: The lanes of the events, and of this access.
-        in_step: This access reads a value that lanes of a warp may exchange.
+        first, second: The threads of the events, and of this access.
+        in_step: This access reads a value that threads of a warp may exchange.
     """
-    shape, order, known = at.chunk.shape, at.access.order, at.chunk.clocks.known
+    shape, order, known = at.batch.shape, at.access.order, at.batch.clocks.known
     then = _times_at(events, of_event, first)
     foreign = np.array([event.shape is not shape for event in events])
     if foreign.all():
@@ -804,10 +819,10 @@ def _unordered(
     else:
         own = known_of(known, second, shape, first)
         result = is_later((shape, first, then), (shape, second, own))
-        result |= at.chunk.clocks.left_out(first, then, second, own.block)
+        result |= at.batch.clocks.left_out(first, then, second, own.block)
         if foreign.any():
             result = np.where(foreign[of_event], then.grid >= picked(known.grid, second), result)
-    if at.chunk.clocks.handovers is not None:
+    if at.batch.clocks.handovers is not None:
         result = result | _is_unheard(at, events, of_event, first, second, ~result)
     if not order.strong:
         return result
@@ -818,64 +833,69 @@ def _unordered(
     same = ~foreign[of_event]
     allowed = wide | (same & (first // shape.pitch == second // shape.pitch))
     if shape.cluster_blocks > 1 and order.scope != "cta":
-        near = same & (first // shape.cluster_lanes == second // shape.cluster_lanes)
+        near = same & (first // shape.cluster_threads == second // shape.cluster_threads)
         allowed |= near & np.array([each.scope != "cta" for each in promises])[of_event]
     writes = np.array([event.access.action == "write" for event in events])[of_event]
-    near_lanes = shape.pitch if _is_apart(at.indices) else WARP
-    relies = same & (first // near_lanes == second // near_lanes) & writes & np.bool_(in_step)
+    near_threads = shape.pitch if _is_apart(at.indices) else WARP
+    relies = same & (first // near_threads == second // near_threads) & writes & np.bool_(in_step)
     return result & (relies | ~(strong & allowed))
 
 
 def _is_unheard(
-    at: LaneAccess, events: list[MemoryEvent], of_event: Array, first: Array, second: Lanes, ordered: Array
+    at: ThreadAccess,
+    events: list[MemoryEvent],
+    of_event: Array,
+    first: Array,
+    second: Threads,
+    ordered: Array,
 ) -> Array:
-    """Return the mask of ordered pairs whose first lane handed nothing on that the second has heard of.
+    """Return the mask of ordered pairs whose first thread handed nothing on that the second has heard of.
 
     Args:
         at, events, of_event, first, second: As of `_unordered`.
         ordered: The mask of pairs to look at.
     """
-    unheard, clocks, shape = np.zeros(len(first), bool), at.chunk.clocks, at.chunk.shape
+    unheard, clocks, shape = np.zeros(len(first), bool), at.batch.clocks, at.batch.shape
     for number, event in enumerate(events):
         handovers, opcode = event.handovers, event.access.placed.instruction.opcode
         if handovers is None or opcode not in ("ld", "st", "atom", "red"):
             continue
         here = np.flatnonzero(ordered & (of_event == number))
-        lanes, own = first[here], second[here]
+        threads, own = first[here], second[here]
         if event.shape is shape:
-            here = here[(lanes != own) & (clocks.are_apart(lanes, own))]
-            lanes, own = first[here], second[here]
-            is_near = lanes // shape.pitch == own // shape.pitch
+            here = here[(threads != own) & (clocks.are_apart(threads, own))]
+            threads, own = first[here], second[here]
+            is_near = threads // shape.pitch == own // shape.pitch
         else:
             is_near = np.zeros(len(here), bool)
         if len(here):
             grid, block = (np.broadcast_to(picked(values, own), own.shape) for values in clocks.heard)
-            blocks = lanes // shape.pitch
+            blocks = threads // shape.pitch
             far = ~is_near
             if clocks.acquired is not None and far.any():
                 of_blocks = own[far] // shape.pitch + shape.first, blocks[far] + event.shape.first
                 grid = grid.copy()
                 grid[far] = np.minimum(grid[far], clocks.acquired.turns[of_blocks])
-            unheard[here[is_near]] = ~handovers.are_before(lanes[is_near], event.turn, block[is_near])
-            unheard[here[far]] = ~handovers.are_before(lanes[far], event.turn, grid[far], blocks[far])
+            unheard[here[is_near]] = ~handovers.are_before(threads[is_near], event.turn, block[is_near])
+            unheard[here[far]] = ~handovers.are_before(threads[far], event.turn, grid[far], blocks[far])
     return unheard
 
 
-def _is_left_out(at: LaneAccess, event: MemoryEvent, first: int, second: int) -> bool:
-    lane, own = np.array([first]), np.array([second])
-    known = known_of(at.chunk.clocks.known, own, event.shape, lane)
-    then = event.times_of(lane)
+def _is_left_out(at: ThreadAccess, event: MemoryEvent, first: int, second: int) -> bool:
+    thread, own = np.array([first]), np.array([second])
+    known = known_of(at.batch.clocks.known, own, event.shape, thread)
+    then = event.times_of(thread)
     is_known = then.block < known.block
-    return bool((is_known & at.chunk.clocks.left_out(lane, then, own, known.block)).any())
+    return bool((is_known & at.batch.clocks.left_out(thread, then, own, known.block)).any())
 
 
 def _report(
-    at: LaneAccess,
+    at: ThreadAccess,
     part: AccessPart,
     event: MemoryEvent,
     action: str,
     first: int,
-    second: Lanes,
+    second: Threads,
     index: int,
 ) -> None:
     access = at.access
@@ -885,18 +905,18 @@ def _report(
     kind, remedy = "race", _remedy(at, event, first, int(second[0]))
     if part.region is None and any(map(is_async, pair)):
         kind, remedy = "proxy-fence", _async_remedy(*pair)
-    if event.shape is at.chunk.shape and _is_left_out(at, event, first, int(second[0])):
+    if event.shape is at.batch.shape and _is_left_out(at, event, first, int(second[0])):
         remedy = (
-            f"One lane of its warp arrives for all: put __syncwarp() after what they {action}, before "
-            "that lane arrives."
+            f"One thread of its warp arrives for all: put __syncwarp() after what they {action}, before "
+            "that thread arrives."
         )
-    of_rank = f" of rank {event.shape.rank}" if at.chunk.grid.others else ""
+    of_rank = f" of rank {event.shape.rank}" if at.batch.launch.others else ""
     message = (
         f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)}{of_rank} "
         f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
-    lanes = np.flatnonzero(np.bincount(second))
-    at.chunk.report(kind, access.placed, lanes, message, address_of=name)
+    threads = np.flatnonzero(np.bincount(second))
+    at.batch.report(kind, access.placed, threads, message, address_of=name)
 
 
 def _async_remedy(later: Instruction, earlier: Instruction) -> str:
@@ -912,21 +932,25 @@ def _async_remedy(later: Instruction, earlier: Instruction) -> str:
     )
 
 
-def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
+def _remedy(at: ThreadAccess, event: MemoryEvent, other: int, own: int) -> str:
     earlier, later, pitch = event.access.placed.instruction, at.access.placed.instruction, event.shape.pitch
-    lanes = event.shape.cluster_lanes
-    if event.shape is at.chunk.shape and other // pitch != own // pitch and other // lanes == own // lanes:
+    threads = event.shape.cluster_threads
+    if (
+        event.shape is at.batch.shape
+        and other // pitch != own // pitch
+        and other // threads == own // threads
+    ):
         return (
             "Both blocks are of one cluster: put cluster.sync() between them, or let one arrive at an "
             "mbarrier of the other by .release.cluster, and the other wait for it by .acquire.cluster."
         )
-    if event.shape.rank != at.chunk.shape.rank:
+    if event.shape.rank != at.batch.shape.rank:
         return (
             "They are of different GPUs: publish by a flag with __threadfence_system() before it is set and "
             "after it is seen, or by .release.sys and .acquire.sys. Synchronization at gpu scope does "
             "not reach another GPU."
         )
-    if event.shape is not at.chunk.shape or other // pitch != own // pitch:
+    if event.shape is not at.batch.shape or other // pitch != own // pitch:
         if event.access.order.strong and at.access.order.strong:
             return "Both are atomic only within a block: use the plain atomics, not those that end in _block."
         return (
@@ -945,7 +969,7 @@ def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
         )
     if at.access.order.exchange and event.access.order.strong:
         return (
-            "Since Volta the lanes of a warp do not run in step, and volatile orders none of them: put "
+            "Since Volta the threads of a warp do not run in step, and volatile orders none of them: put "
             "__syncwarp() between the write and the read, and between the read and the next write."
         )
     if "volatile" in (*earlier.flags, *later.flags):

@@ -1,9 +1,9 @@
-"""Shadow memory: stamps of the last accesses of each byte that lanes share.
+"""Shadow memory: stamps of the last accesses of each byte that threads share.
 
 A stamp is 64 bits: the event (which instruction, at which clocks), whether the access was
-strong, and the lane. For each granule of memory there is the stamp of the last write and
+strong, and the thread. For each granule of memory there is the stamp of the last write and
 those of two readers; of more warps or blocks that read the same, stamps are kept in a list.
-Reads are only written down at first; most are never looked at, since no lane writes there
+Reads are only written down at first; most are never looked at, since no thread writes there
 before the next barrier, and then they are dropped unseen.
 """
 
@@ -17,8 +17,8 @@ from weakref import WeakSet
 import numpy as np
 
 from dotcu.simulator.machine.clocks import NEVER, ClockTimes, Handovers, picked
-from dotcu.simulator.machine.shape import ChunkShape, Lanes
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState, MemoryOrder
+from dotcu.simulator.machine.shape import BatchShape, Threads
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState, MemoryOrder
 from dotcu.simulator.run import ENOUGH_LANES, Array
 from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence
 
@@ -36,60 +36,60 @@ _CROWD = 1 << 14
 _UNSORTED = 1 << 15
 
 
-class LaneAccess(NamedTuple):
-    """An access of some lanes, which are at some times, to one element each.
+class ThreadAccess(NamedTuple):
+    """An access of some threads, which are at some times, to one element each.
 
     Attributes:
         shadow: The stamps of the memory that it is to.
-        lanes: None for all of the chunk.
-        indices: Where each lane's element begins, in units of the access's width.
+        threads: None for all of the batch.
+        indices: Where each thread's element begins, in units of the access's width.
         skew: Added to the indices to count from a shadow's base.
         turn: That of the last handover before it, which may be over when it is compared.
     """
 
     shadow: ShadowMemory
-    chunk: Chunk
+    batch: Batch
     access: Access
     times: ClockTimes
-    lanes: Lanes | None
+    threads: Threads | None
     indices: Array
     skew: int
     turn: int
 
-    def only(self, mask: Array) -> LaneAccess:
-        """Return the access of some of its lanes; times are those of all lanes of the chunk."""
-        lanes = np.flatnonzero(mask) if self.lanes is None else self.lanes[mask]
-        return self._replace(lanes=lanes, indices=picked(self.indices, np.flatnonzero(mask)))
+    def only(self, mask: Array) -> ThreadAccess:
+        """Return the access of some of its threads; times are those of all threads of the batch."""
+        threads = np.flatnonzero(mask) if self.threads is None else self.threads[mask]
+        return self._replace(threads=threads, indices=picked(self.indices, np.flatnonzero(mask)))
 
-    def is_like(self, other: LaneAccess) -> bool:
-        """Return whether the same lanes access the same places."""
-        if self.indices is other.indices and self.lanes is other.lanes:
+    def is_like(self, other: ThreadAccess) -> bool:
+        """Return whether the same threads access the same places."""
+        if self.indices is other.indices and self.threads is other.threads:
             return self.skew == other.skew
-        if self.indices.shape != other.indices.shape or (self.lanes is None) != (other.lanes is None):
+        if self.indices.shape != other.indices.shape or (self.threads is None) != (other.threads is None):
             return False
-        if self.lanes is not other.lanes and not np.array_equal(self.lanes, other.lanes):  # type: ignore[arg-type]
+        if self.threads is not other.threads and not np.array_equal(self.threads, other.threads):  # type: ignore[arg-type]
             return False
         return bool((self.indices == (other.indices + (other.skew - self.skew))).all())
 
 
 class MemoryEvent(NamedTuple):
-    """An instruction that ran, at the times of its lanes.
+    """An instruction that ran, at the times of its threads.
 
     Attributes:
-        lanes: Whose times they are; None where all lanes have the same.
-        turn, handovers: That of the last handover before it, and those of the lanes of its chunk.
+        threads: Whose times they are; None where all threads have the same.
+        turn, handovers: That of the last handover before it, and those of the threads of its batch.
     """
 
     access: Access
-    shape: ChunkShape
-    lanes: Lanes | None
+    shape: BatchShape
+    threads: Threads | None
     times: ClockTimes
     turn: int
     handovers: Handovers | None
 
-    def times_of(self, lanes: Array) -> ClockTimes:
-        """The times of some of its lanes."""
-        return self.times.of(lanes if self.lanes is None else np.searchsorted(self.lanes, lanes))
+    def times_of(self, threads: Array) -> ClockTimes:
+        """The times of some of its threads."""
+        return self.times.of(threads if self.threads is None else np.searchsorted(self.threads, threads))
 
 
 class EventLog:
@@ -104,8 +104,8 @@ class EventLog:
 
     LIMIT = 1 << 18
 
-    def __init__(self, grid: LaunchState) -> None:
-        self.grid = grid
+    def __init__(self, launch: LaunchState) -> None:
+        self.launch = launch
         self.known: list[MemoryEvent | None] = [None]
         self.shadows: WeakSet[ShadowMemory] = WeakSet()
         self.fences: deque[ProxyFence] = deque()
@@ -113,20 +113,20 @@ class EventLog:
         self.completions: dict[int, list[ProxyFence]] = {}
         self.forgotten = 0
         self._fence_bytes = 0
-        # By chunk and access, its last event: times, lanes, how often events were forgotten, its number.
-        self._latest: dict[int, dict[int, tuple[ClockTimes, Lanes | None, tuple[int, int], int]]] = {}
-        # The last times of all lanes, some of these, and their times.
-        self._last: tuple[ClockTimes, Lanes | None, ClockTimes] | None = None
+        # By batch and access, its last event: times, threads, how often events were forgotten, its number.
+        self._latest: dict[int, dict[int, tuple[ClockTimes, Threads | None, tuple[int, int], int]]] = {}
+        # The last times of all threads, some of these, and their times.
+        self._last: tuple[ClockTimes, Threads | None, ClockTimes] | None = None
 
-    def number(self, at: LaneAccess) -> int:
+    def number(self, at: ThreadAccess) -> int:
         """Return the number of the event that an access is."""
-        chunk, times, lanes, key = at.chunk, at.times, at.lanes, at.access.number
-        latest = self._latest.setdefault(id(chunk), {})
+        batch, times, threads, key = at.batch, at.times, at.threads, at.access.number
+        latest = self._latest.setdefault(id(batch), {})
         last = latest.get(key)
         if (
             last is not None
             and last[0] is times
-            and last[1] is lanes
+            and last[1] is threads
             and last[2] == (self.forgotten, at.turn)
         ):
             return last[3]
@@ -139,14 +139,14 @@ class EventLog:
             for shadow in self.shadows:
                 shadow.forget()
         is_uniform = all(values.size == 1 for values in times)
-        own: tuple[Lanes | None, ClockTimes] = (None, times)
-        if not is_uniform and self._last is not None and self._last[0] is times and self._last[1] is lanes:
-            own = lanes, self._last[2]  # the same one, as for each store of an unrolled loop
+        own: tuple[Threads | None, ClockTimes] = (None, times)
+        if not is_uniform and self._last is not None and self._last[0] is times and self._last[1] is threads:
+            own = threads, self._last[2]  # the same one, as for each store of an unrolled loop
         elif not is_uniform:
-            own = lanes, times.of(lanes)
-            self._last = (times, lanes, own[1])
-        self.known.append(MemoryEvent(at.access, chunk.shape, *own, at.turn, chunk.clocks.handovers))
-        latest[key] = (times, lanes, (self.forgotten, at.turn), len(self.known) - 1)
+            own = threads, times.of(threads)
+            self._last = (times, threads, own[1])
+        self.known.append(MemoryEvent(at.access, batch.shape, *own, at.turn, batch.clocks.handovers))
+        latest[key] = (times, threads, (self.forgotten, at.turn), len(self.known) - 1)
         return len(self.known) - 1
 
     def __getitem__(self, number: int) -> MemoryEvent:
@@ -154,31 +154,31 @@ class EventLog:
         assert event is not None
         return event
 
-    def has_finding(self, at: LaneAccess | AccessPart) -> bool:
+    def has_finding(self, at: ThreadAccess | AccessPart) -> bool:
         """Return whether an instruction was found to race often enough, so that it is not checked again."""
-        return self.grid.raced.get(id(at.access.placed), 0) >= ENOUGH_LANES
+        return self.launch.raced.get(id(at.access.placed), 0) >= ENOUGH_LANES
 
-    def renew(self, chunk: Chunk, number: int | None = None) -> None:
-        """Let what a chunk's instructions do next, or the one of an access, be other events than before."""
+    def renew(self, batch: Batch, number: int | None = None) -> None:
+        """Let what a batch's instructions do next, or the one of an access, be other events than before."""
         if number is None:
-            self._latest.pop(id(chunk), None)
+            self._latest.pop(id(batch), None)
         else:
-            self._latest.get(id(chunk), {}).pop(number, None)
+            self._latest.get(id(batch), {}).pop(number, None)
 
     def next_stamp(self) -> int:
         """Return a lower bound of every later stamp."""
         return len(self.known) << EVENT_BITS
 
-    def fence_proxies(self, chunk: Chunk, crosses: Iterable[str]) -> None:
-        """Note that the active lanes pass a fence of proxies; see `ProxyFence.crosses`."""
-        fence = ProxyFence.of(chunk, len(self.known), crosses)
+    def fence_proxies(self, batch: Batch, crosses: Iterable[str]) -> None:
+        """Note that the active threads pass a fence of proxies; see `ProxyFence.crosses`."""
+        fence = ProxyFence.of(batch, len(self.known), crosses)
         self.fences.append(fence)
         self._fence_bytes += fence.nbytes
         while self._fence_bytes > _FENCE_BYTES and len(self.fences) > 1:
             oldest = self.fences.popleft()
             self._fence_bytes -= oldest.nbytes
             self.judged = oldest.number
-        self.renew(chunk)  # a write by the same instruction is another event from now on
+        self.renew(batch)  # a write by the same instruction is another event from now on
 
     def are_joined(
         self,
@@ -192,14 +192,14 @@ class EventLog:
 
         Args:
             number: Of the event; one for each pair, of which none is twice there, or one for all.
-            first, second: Lanes as they were then, and for each of them a lane of now.
+            first, second: Threads as they were then, and for each of them a thread of now.
             crosses, owners: What the fence has to join; see `ProxyFence.in_blocks`.
         """
-        (shape, lanes, times), (own_shape, own, known) = first, second
-        numbers, all_pairs = np.broadcast_to(number, lanes.shape), None
+        (shape, threads, times), (own_shape, own, known) = first, second
+        numbers, all_pairs = np.broadcast_to(number, threads.shape), None
         if isinstance(number, int):
-            _, pairs, all_pairs = np.unique(lanes << 32 | own, return_index=True, return_inverse=True)
-            first, second = (shape, lanes[pairs], times.of(pairs)), (own_shape, own[pairs], known.of(pairs))
+            _, pairs, all_pairs = np.unique(threads << 32 | own, return_index=True, return_inverse=True)
+            first, second = (shape, threads[pairs], times.of(pairs)), (own_shape, own[pairs], known.of(pairs))
             numbers = numbers[pairs]
         joined = numbers < self.judged
         oldest = int(numbers.min(initial=len(self.known)))
@@ -214,9 +214,9 @@ class EventLog:
 
 
 def _some(moment: Moment, mask: Array) -> Moment:
-    """The lanes of a mask."""
-    shape, lanes, clocks = moment
-    return shape, lanes[mask], clocks.of(np.flatnonzero(mask))
+    """The threads of a mask."""
+    shape, threads, clocks = moment
+    return shape, threads[mask], clocks.of(np.flatnonzero(mask))
 
 
 def event_of(stamps: Array) -> Array:
@@ -225,7 +225,7 @@ def event_of(stamps: Array) -> Array:
 
 
 StampedPlaces = tuple[Array, Array]
-"""Granules of a shadow, one for each lane of an access or one for all, and the lanes' stamps."""
+"""Granules of a shadow, one for each thread of an access or one for all, and the threads' stamps."""
 _NO_STAMPS: StampedPlaces = (np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
@@ -243,14 +243,14 @@ class ShadowMemory:
         granule: Bytes of a granule: the narrowest access so far.
         writes: Stamp of the last write of each granule; None while there was none.
         inits: Stamp of the last initialization of each granule of an mbarrier; None without any.
-        readers: Stamps of two readers of each granule, of different lanes where there were two.
-        group: Lanes that count as one reader of a granule that others have read, too, if they are more than
+        readers: Stamps of two readers of each granule, of different threads where there were two.
+        group: Threads that count as one reader of a granule that others have read, too, if they are more than
             two; 0: no more than two are kept. It is a power of two.
         turns: The turn of the last release at each granule; None while there was none.
         published: Clocks (grid, block) that strong writes published there. In place of the second, numbers
             of rows where there are clusters.
         floor: Stamps below it lie before a barrier that everyone has passed; 0 is none of an access.
-        block_floor: The same for stamps of the lane's own block, where there are clusters.
+        block_floor: The same for stamps of the thread's own block, where there are clusters.
         dirty, awaited: Something was written since then; a bulk copy wrote here, whose end has to be awaited.
         shared: Several GPUs reach it: what is promised to one of them orders nothing.
     """
@@ -276,7 +276,7 @@ class ShadowMemory:
         self._rows: Array | None = None
         self._row_count = 0
         self._flushes = 0
-        self._log: list[LaneAccess] = []
+        self._log: list[ThreadAccess] = []
         self._log_bytes = 0
         self._settled: Array | None = None
         # Granules and stamps of readers beside the two, sorted by granule; those that are not sorted in yet.
@@ -300,13 +300,13 @@ class ShadowMemory:
         self._crowd, self._crowding = _NO_STAMPS, []
         self.floor = np.ones(1, np.uint64)
 
-    def touches(self, at: LaneAccess) -> list[StampedPlaces]:
+    def touches(self, at: ThreadAccess) -> list[StampedPlaces]:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
-        width, order, stamps = at.access.width, at.access.order, at.chunk.stamps
+        width, order, stamps = at.access.width, at.access.order, at.batch.stamps
         self._refine(width)
         strong = int(order.strong and not self.is_narrow(order))
         head = np.uint64(self.events.number(at) << EVENT_BITS | strong << 32)
-        marked = (stamps if at.lanes is None else stamps[at.lanes]) | head
+        marked = (stamps if at.threads is None else stamps[at.threads]) | head
         each = width // self.granule
         first = (at.indices + at.skew) * each if each > 1 or at.skew else at.indices
         return [(first + k if k else first, marked) for k in range(each)]
@@ -331,19 +331,19 @@ class ShadowMemory:
     def _blank(self) -> Array:
         return np.zeros(self.size // self.granule + 1, np.uint64)
 
-    def note(self, read: LaneAccess) -> None:
+    def note(self, read: ThreadAccess) -> None:
         """Write a read down."""
         self._log.append(read)
         self._log_bytes += read.indices.nbytes
         if self._log_bytes > _LOG_BYTES:
             self.settle()
 
-    def settle(self, *, but: LaneAccess | None = None) -> list[LaneAccess]:
+    def settle(self, *, but: ThreadAccess | None = None) -> list[ThreadAccess]:
         """Turn recorded reads into stamps, but for those that a barrier has settled since.
 
         Args:
-            but: A write that follows. Reads of the same lanes at the same places are left out:
-                where no two lanes share a place, each of them comes before its own lane's write.
+            but: A write that follows. Reads of the same threads at the same places are left out:
+                where no two threads share a place, each of them comes before its own thread's write.
 
         Returns:
             The reads that were left out.
@@ -351,10 +351,10 @@ class ShadowMemory:
         log, self._log, self._log_bytes = self._log, [], 0
         self._flushes += bool(log)
         settled, self._settled = self._settled, None
-        left: list[LaneAccess] = []
+        left: list[ThreadAccess] = []
         for number, read in enumerate(log):
             if settled is not None:
-                waiting = picked(settled, read.lanes) <= number
+                waiting = picked(settled, read.threads) <= number
                 if not waiting.any():
                     continue
                 read = read if waiting.all() else read.only(waiting)
@@ -364,15 +364,15 @@ class ShadowMemory:
                 self.stamp_read(read)
         return left
 
-    def stamp_read(self, read: LaneAccess) -> None:
+    def stamp_read(self, read: ThreadAccess) -> None:
         """Keep the stamps of a read that was written down."""
         for touch in self.touches(read):
             self.stamp_readers(touch)
 
     def stamp_readers(self, touch: StampedPlaces, *, strong: bool = False) -> None:
-        """Keep the stamps of readers: the last lane of each granule, and the first or the one before.
+        """Keep the stamps of readers: the last thread of each granule, and the first or the one before.
 
-        Others are kept beside them, unless these are strong reads, as of lanes that wait.
+        Others are kept beside them, unless these are strong reads, as of threads that wait.
         """
         crowds = self.group and not strong
         if self.readers is None:
@@ -416,7 +416,7 @@ class ShadowMemory:
         """Return the readers of granules beside the two of `readers`, and forget them, since a write follows.
 
         Args:
-            places: The granules, one for each lane of the write or one for all.
+            places: The granules, one for each thread of the write or one for all.
 
         Returns:
             For each such reader the position of its granule among the places, and its stamp. None: none.
@@ -439,7 +439,7 @@ class ShadowMemory:
         return positions, stamps[found]
 
     def _sort_crowd(self) -> None:
-        """Sort the readers beside the two, and keep the latest of each group of lanes."""
+        """Sort the readers beside the two, and keep the latest of each group of threads."""
         parts, self._crowding, self._crowding_count = (self._crowd, *self._crowding), [], 0
         granules, stamps = (np.concatenate(values) for values in zip(*parts, strict=True))
         keys = granules << 32 | (stamps & LANE).astype(np.int64) & -self.group
@@ -451,7 +451,7 @@ class ShadowMemory:
             self._crowd, self.group = _NO_STAMPS, 0
 
     def stamp_write(self, touch: StampedPlaces) -> bool:
-        """Keep the stamps of a write; whether several lanes share a place."""
+        """Keep the stamps of a write; whether several threads share a place."""
         if self.writes is None:
             self.writes = self._blank()
         self.dirty = True
@@ -468,10 +468,10 @@ class ShadowMemory:
         self.inits[touch[0]] = touch[1]
 
     def publish(self, touch: StampedPlaces, clocks: tuple[Array, Array], turns: Array) -> None:
-        """Note the clocks (grid, block) that lanes publish at places, where they are later than before.
+        """Note the clocks (grid, block) that threads publish at places, where they are later than before.
 
         Args:
-            touch, clocks: The places, with the lanes' stamps, and the clocks.
+            touch, clocks: The places, with the threads' stamps, and the clocks.
             turns: Of the releases; see `Handovers`.
         """
         if self.published is None:
@@ -531,20 +531,22 @@ class ShadowMemory:
         """The present: what later stamps exceed, how often reads were settled, and how many are left."""
         return self.events.next_stamp(), self._flushes, len(self._log)
 
-    def raise_block_floor(self, lanes: Lanes | None, total: int) -> None:
-        """All lanes of some blocks have passed a barrier, but other blocks can touch the same bytes."""
+    def raise_block_floor(self, threads: Threads | None, total: int) -> None:
+        """All threads of some blocks have passed a barrier, but other blocks can touch the same bytes."""
         floor = np.ones(total, np.uint64) if self.block_floor is None else self.block_floor.copy()
-        floor[slice(None) if lanes is None else lanes] = self.events.next_stamp()
+        floor[slice(None) if threads is None else threads] = self.events.next_stamp()
         self.block_floor = floor
 
-    def raise_floor(self, lanes: Lanes | None, total: int, since: tuple[int, int, int] | None = None) -> None:
-        """All lanes that could touch the same bytes as these have passed a barrier.
+    def raise_floor(
+        self, threads: Threads | None, total: int, since: tuple[int, int, int] | None = None
+    ) -> None:
+        """All threads that could touch the same bytes as these have passed a barrier.
 
         Args:
-            lanes, total: These lanes, None for all, and the number of the chunk's.
+            threads, total: These threads, None for all, and the number of the batch's.
             since: A mark that lies before all that may have followed the barrier; None: now.
         """
-        if lanes is None:
+        if threads is None:
             self.floor = np.full(1, self.events.next_stamp(), np.uint64)
             self._log, self._log_bytes, self._settled, self.dirty = [], 0, None, False
             self._crowd, self._crowding = _NO_STAMPS, []
@@ -552,7 +554,7 @@ class ShadowMemory:
         now, flushes, count = since or self.mark()
         if flushes == self._flushes and count:
             self._settled = np.zeros(total, np.int64) if self._settled is None else self._settled
-            self._settled[lanes] = count
+            self._settled[threads] = count
         floor = np.broadcast_to(self.floor, total).copy()
-        floor[lanes] = now
+        floor[threads] = now
         self.floor = floor

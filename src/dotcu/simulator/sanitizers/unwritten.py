@@ -10,8 +10,8 @@ import numpy as np
 from dotcu.simulator.machine.async_copies import AsyncCopy, CopiesInFlight, in_flight
 from dotcu.simulator.machine.faults import describe_access, describe_element
 from dotcu.simulator.machine.memory import COPIED, WRITTEN
-from dotcu.simulator.machine.shape import Lanes
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk, LaunchState
+from dotcu.simulator.machine.shape import Threads
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState
 from dotcu.simulator.machine.undefined import PADDING, PARTLY, HeldCheck, HeldLoad
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, Warpgroups, warpgroups
 from dotcu.simulator.program.inlining import chain_of
@@ -22,8 +22,8 @@ from dotcu.simulator.sanitizers.proxies import is_async
 class Unwritten:
     """Observes the accesses of a launch, and reports those to bytes that are not there yet."""
 
-    def __init__(self, grid: LaunchState) -> None:
-        on = grid.on
+    def __init__(self, launch: LaunchState) -> None:
+        on = launch.on
         on.read.append(self.read)
         on.write.append(lambda part, index, value: self.claim(part, index))
         on.atomic.append(lambda part, index, order: self.read(part, index, 0, None))
@@ -34,14 +34,14 @@ class Unwritten:
         on.async_write.append(self.async_write)
 
     def read(self, part: AccessPart, index: Array, element: int, held: list[HeldLoad] | None) -> None:
-        """Check that lanes read elements that something wrote, and that no copy holds."""
+        """Check that threads read elements that something wrote, and that no copy holds."""
         if not _check_in_flight(
             part, index
         ):  # what was reported of the copy says why they may not be written
             _check_written(part, index, element, held)
 
     def claim(self, part: AccessPart, index: Array) -> None:
-        """Check that no copy holds what lanes write, or what a copy of theirs will write."""
+        """Check that no copy holds what threads write, or what a copy of theirs will write."""
         _check_in_flight(part, index)
 
     def async_write(self, part: AccessPart, index: Array, value: Array) -> list[int]:
@@ -50,14 +50,14 @@ class Unwritten:
             _check_written(part, index)
         return []
 
-    def matrix(self, chunk: Chunk, access: Access, groups: Array, places: Array) -> bool:
+    def matrix(self, batch: Batch, access: Access, groups: Array, places: Array) -> bool:
         """Check that what wgmma reads is there; return whether a copy holds it, which is reported."""
-        state, flight = warpgroups(chunk), in_flight(chunk)
+        state, flight = warpgroups(batch), in_flight(batch)
         if flight.copies and flight.targets[CHUNK_BYTES].take(places).any():
             with state.reading(access, groups, places) as part:
                 _check_in_flight(part, part.indices)
             return True
-        if not chunk.shared.is_written:
+        if not batch.shared.is_written:
             with state.reading(access, groups, places) as part:
                 _check_written(part, part.indices)
         return False
@@ -66,42 +66,42 @@ class Unwritten:
 def _check_written(
     part: AccessPart, index: Array, element: int = 0, held: list[HeldLoad] | None = None
 ) -> None:
-    """Check that lanes read elements that something wrote.
+    """Check that threads read elements that something wrote.
 
     Args:
-        part, index: The lanes of an access that one buffer holds, and the elements that they read.
-        element: The number of these elements in the vectors that the lanes load.
+        part, index: The threads of an access that one buffer holds, and the elements that they read.
+        element: The number of these elements in the vectors that the threads load.
         held: Gets those that nothing wrote, of which something may come to depend; None: they are reported.
     """
-    chunk, width = part.chunk, part.access.width
+    batch, width = part.batch, part.access.width
     if part.shadow is None:
         return
     state = part.shadow.take(index)
     full = WRITTEN[width]
     if not (state != full).any():
         return
-    lanes = chunk.numbers(part.positions)
+    threads = batch.numbers(part.positions)
     if held is None:
         bad = np.flatnonzero(state != full)
-        _report_unwritten(part, index[bad], np.unique(lanes[bad]) if index.size > 1 else lanes)
+        _report_unwritten(part, index[bad], np.unique(threads[bad]) if index.size > 1 else threads)
         return
-    state = np.broadcast_to(state, lanes.shape)
+    state = np.broadcast_to(state, threads.shape)
     bad = np.flatnonzero(state != full)
-    own, places = lanes[bad], np.broadcast_to(index, lanes.shape)[bad]
+    own, places = threads[bad], np.broadcast_to(index, threads.shape)[bad]
     is_undefined = np.ascontiguousarray(state[bad]).view(np.uint8) != 1
     bits = (is_undefined * np.uint8(0xFF)).view(state.dtype)
     is_copy = part.access.placed.instruction.opcode != "ldmatrix"  # which copies no structs
-    addresses = np.full(chunk.lanes, PARTLY if is_copy else 0, np.int64)
+    addresses = np.full(batch.threads, PARTLY if is_copy else 0, np.int64)
     addresses[own] = places * width + _start(part)
     if is_copy:
         addresses[own] = np.where(_is_partly_written(part)[bad], PARTLY, addresses[own])
     if part.access.is_padding:
         addresses[own] = PADDING
 
-    def report(used: Lanes) -> None:
+    def report(used: Threads) -> None:
         _report_unwritten(part, places[np.searchsorted(own, used)], used)
 
-    check = chunk.undefined.hold(HeldCheck(report, own, np.zeros(chunk.lanes, bool), place=addresses))
+    check = batch.undefined.hold(HeldCheck(report, own, np.zeros(batch.threads, bool), place=addresses))
     held.append(HeldLoad(element, own, bits, check))
 
 
@@ -111,15 +111,15 @@ def _start(part: AccessPart) -> int:
 
 
 def _is_partly_written(part: AccessPart) -> Array:
-    """Return the mask of lanes of which some of the bytes that they load were written."""
+    """Return the mask of threads of which some of the bytes that they load were written."""
     assert part.shadow is not None
     full = WRITTEN[part.access.width]
     written = [part.shadow.take(part.indices + each) & full != 0 for each in range(part.access.elements)]
-    count = part.chunk.count() if part.positions is None else len(part.positions)
+    count = part.batch.count() if part.positions is None else len(part.positions)
     return np.broadcast_to(np.any(written, axis=0), count)
 
 
-def _report_unwritten(part: AccessPart, index: Array, lanes: Lanes) -> None:
+def _report_unwritten(part: AccessPart, index: Array, threads: Threads) -> None:
     access = part.access
     assert part.shadow is not None
     name, shown = describe_element(part, int(index[0]))
@@ -129,7 +129,7 @@ def _report_unwritten(part: AccessPart, index: Array, lanes: Lanes) -> None:
         f"read of {access.width} bytes at {shown}, which {why}. Write it before it is "
         "read: set the initial value, or let every thread that should store do so."
     )
-    part.chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
+    part.batch.report("uninitialized-read", access.placed, threads, message, address_of=name)
 
 
 _REMEDIES = {
@@ -140,36 +140,36 @@ _REMEDIES = {
 
 
 def _check_in_flight(part: AccessPart, index: Array) -> bool:
-    """Report lanes that touch what a copy holds; whether there are any.
+    """Report threads that touch what a copy holds; whether there are any.
 
-    The index has one element for each lane, one for all of them, or a row for each.
+    The index has one element for each thread, one for all of them, or a row for each.
     """
-    chunk, access = part.chunk, part.access
-    if access.action != "read" and (groups := chunk.find(Warpgroups)) is not None:
+    batch, access = part.batch, part.access
+    if access.action != "read" and (groups := batch.find(Warpgroups)) is not None:
         groups.check_write(part, index)
-    flight = chunk.find(CopiesInFlight)
-    if flight is None or not flight.copies or part.view is not chunk.shared.views[access.width]:
+    flight = batch.find(CopiesInFlight)
+    if flight is None or not flight.copies or part.view is not batch.shared.views[access.width]:
         return False
     mask, copy = flight.conflicts(index, access.width, writes=access.action != "read")
     if copy is None:
         return False
-    lanes = chunk.numbers(part.positions)
+    threads = batch.numbers(part.positions)
     rows = np.any(mask.reshape(mask.shape[0], -1), axis=1)
     name, shown = describe_element(part, int(index[mask][0]))
     message = (
         f"{describe_access(access._replace(elements=1))} at {shown} while "
-        f"{_describe_copy(chunk, access, copy)}. The copy may come before or after it: "
+        f"{_describe_copy(batch, access, copy)}. The copy may come before or after it: "
         f"{_REMEDIES[copy.kind]}."
     )
     kind = "proxy-fence" if is_async(copy.access.placed.instruction) else "race"
-    chunk.report(
-        kind, access.placed, np.unique(lanes[rows]) if len(rows) > 1 else lanes, message, address_of=name
+    batch.report(
+        kind, access.placed, np.unique(threads[rows]) if len(rows) > 1 else threads, message, address_of=name
     )
     return True
 
 
-def _describe_copy(chunk: Chunk, access: Access, copy: AsyncCopy) -> str:
-    location_of, placed = chunk.grid.decoded.location_of, copy.access.placed
+def _describe_copy(batch: Batch, access: Access, copy: AsyncCopy) -> str:
+    location_of, placed = batch.launch.decoded.location_of, copy.access.placed
     file, line = location_of(placed)
     where = f"line {line}" if file == location_of(access.placed)[0] else f"{file}:{line}"
     location = placed.instruction.location

@@ -1,8 +1,8 @@
 """Atomic operations: atom and red.
 
-Lanes that hit one address in one step are put in an order, which is one that the hardware
-may choose: lane order, or one that the run's seed shuffles or reverses. Each lane gets the value that it
-would see in that order. Lanes are sorted by address, and all addresses are worked on at once.
+Threads that hit one address in one step are put in an order, which is one that the hardware
+may choose: thread order, or one that the run's seed shuffles or reverses. Each thread gets the value that it
+would see in that order. Threads are sorted by address, and all addresses are worked on at once.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
 from dotcu.simulator.machine.access import order_of, resolve
-from dotcu.simulator.machine.state import AccessPart, Chunk, Step
+from dotcu.simulator.machine.state import AccessPart, Batch, InstructionStep
 from dotcu.simulator.program.binding import (
     Binding,
     NotExecuted,
@@ -33,11 +33,11 @@ from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush, with
 from dotcu.simulator.semantics.load_store import access_of, elements_of
 from dotcu.simulator.semantics.table import find_operation
 
-# Lanes up to which it is worth knowing whether an atomic changed anything: more do not spin.
+# Threads up to which it is worth knowing whether an atomic changed anything: more do not spin.
 _FEW = 1 << 14
-# Lanes at one address from which on floats are added in one go.
+# Threads at one address from which on floats are added in one go.
 _MANY = 64
-Update = Callable[[Array, Array], Array]
+AtomicUpdate = Callable[[Array, Array], Array]
 _SPACES = frozenset({"global", "shared", "local"})
 _IGNORED = frozenset(
     {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "async"}
@@ -50,7 +50,7 @@ AT_ONCE: Mapping[str, np.ufunc] = {
     "xor": np.bitwise_xor,
 }  # fmt: skip
 # Updates of what is there by a value, for integers.
-UPDATES: Mapping[str, Update] = {
+UPDATES: Mapping[str, AtomicUpdate] = {
     **AT_ONCE,
     "exch": lambda old, new: new,
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
@@ -92,10 +92,10 @@ def adds_in_any_order(old: Array, value: Array, is_global: bool = True) -> bool:
     return True
 
 
-_FLOAT: Mapping[str, Update] = {"add": _add_in_block}
+_FLOAT: Mapping[str, AtomicUpdate] = {"add": _add_in_block}
 
 
-def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_atom(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """atom and red, of one element or a vector; a result that nothing reads is not computed."""
     instruction = placed.instruction
     space, operation = _spelled(instruction.flags)
@@ -121,22 +121,22 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
         at = None
     bits = unsigned(access.width)
 
-    def step(chunk: Chunk) -> None:
-        values = [[_spread(chunk, source) for source in some] for some in sources]
-        olds = [np.zeros(chunk.count(), bits) if wanted else None for _ in values]
-        for part in resolve(chunk, access):
+    def step(batch: Batch) -> None:
+        values = [[_spread(batch, source) for source in some] for some in sources]
+        olds = [np.zeros(batch.count(), bits) if wanted else None for _ in values]
+        for part in resolve(batch, access):
             for element, (some, old) in enumerate(zip(values, olds, strict=True)):
                 here = part._replace(indices=part.indices + element) if element else part
                 _apply(here, some, old, dtype, update, at)
         for destination, old in zip(targets, olds, strict=False):
             if destination is not None and old is not None:
-                destination.write(chunk, old)
+                destination.write(batch, old)
 
     return step
 
 
-def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
-    """atom.exch.b128 and atom.cas.b128, one lane after the other, of pairs of 64-bit registers."""
+def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+    """atom.exch.b128 and atom.cas.b128, one thread after the other, of pairs of 64-bit registers."""
     target, address, *given = counted(placed.instruction.operands, 3, 4)
     space, operation = _spelled(placed.instruction.flags)
     require((operation, len(given)) in (("exch", 1), ("cas", 2)))
@@ -146,47 +146,47 @@ def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
     order = order_of((*placed.instruction.flags, "relaxed", "gpu"))
     access = access_of(placed, address, space, 2, "atomic", binding, order)
 
-    def step(chunk: Chunk) -> None:
-        values = [np.stack([_spread(chunk, half) for half in pair], axis=1) for pair in sources]
-        old = np.zeros((chunk.count(), 2), np.uint64)
-        for part in resolve(chunk, access):
+    def step(batch: Batch) -> None:
+        values = [np.stack([_spread(batch, half) for half in pair], axis=1) for pair in sources]
+        old = np.zeros((batch.count(), 2), np.uint64)
+        for part in resolve(batch, access):
             _exchange(part, values, old)
         for half, destination in enumerate(targets):
-            destination.write(chunk, old[:, half].copy())
+            destination.write(batch, old[:, half].copy())
 
     return step
 
 
 def _exchange(part: AccessPart, values: list[Array], old: Array) -> None:
-    """Each lane takes what is there, and puts its last value if what is there equals its first."""
-    chunk, index = part.chunk, part.spread()
-    order, _ = _grouped(chunk, index)
+    """Each thread takes what is there, and puts its last value if what is there equals its first."""
+    batch, index = part.batch, part.spread()
+    order, _ = _grouped(batch, index)
     for half in range(2):
-        for check in chunk.on.atomic:
+        for check in batch.on.atomic:
             check(part, index + half, order)
-    chunk.watch(part.access.placed)
+    batch.watch(part.access.placed)
     for at in order.tolist():
-        lane = at if part.positions is None else int(part.positions[at])
+        thread = at if part.positions is None else int(part.positions[at])
         there = part.view[index[at] : index[at] + 2]
-        old[lane] = there
-        if len(values) == 1 or (values[0][lane] == there).all():
-            there[:] = values[-1][lane]
-            chunk.grid.progress += int((there != old[lane]).any())
+        old[thread] = there
+        if len(values) == 1 or (values[0][thread] == there).all():
+            there[:] = values[-1][thread]
+            batch.launch.progress += int((there != old[thread]).any())
     for half in range(2):
         part.mark_written(index + half)
 
 
 def _elements(flags: tuple[str, ...], value: Operand) -> int:
-    """Return how many elements one lane updates (PTX ISA, "Vector operations of atom", sm_90)."""
+    """Return how many elements one thread updates (PTX ISA, "Vector operations of atom", sm_90)."""
     widths = [int(f[1:]) for f in flags if f in _VECTORS]
     count = widths[0] if widths else 1
     require(len(elements_of(value)) == count and isinstance(value, Vector) == bool(widths))
     return count
 
 
-def _spread(chunk: Chunk, source: SourceOperand) -> Array:
-    """A source's value, one element for each active lane."""
-    return np.broadcast_to(source.read(chunk), chunk.count())
+def _spread(batch: Batch, source: SourceOperand) -> Array:
+    """A source's value, one element for each active thread."""
+    return np.broadcast_to(source.read(batch), batch.count())
 
 
 def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
@@ -202,7 +202,7 @@ def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
     return space, operation
 
 
-def _update(operation: str, instruction: Instruction) -> Update:
+def _update(operation: str, instruction: Instruction) -> AtomicUpdate:
     type_ = instruction.type
     if type_ in _HALVES:
         return find_operation([HALF], instruction._replace(opcode=operation, flags=())).function
@@ -216,10 +216,10 @@ def _apply(
     values: list[Array],
     old: Array | None,
     dtype: np.dtype[np.generic],
-    update: Update | None,
+    update: AtomicUpdate | None,
     at: np.ufunc | None,
 ) -> None:
-    chunk, index = part.chunk, part.spread()
+    batch, index = part.batch, part.spread()
     if part.positions is not None:
         values = [v[part.positions] for v in values]
     view = part.view.view(dtype) if part.view.dtype != dtype else part.view
@@ -230,10 +230,10 @@ def _apply(
         update = add_in_global if is_global else _add_in_block
         if at is not None and before is not None:
             at = at if adds_in_any_order(before.view(dtype), values[0], is_global) else None
-    order, starts = (None, None) if at is not None else _grouped(chunk, index)
-    for check in chunk.on.atomic:
+    order, starts = (None, None) if at is not None else _grouped(batch, index)
+    for check in batch.on.atomic:
         check(part, index, None if old is None else order)
-    chunk.watch(part.access.placed)
+    batch.watch(part.access.placed)
     if order is None or starts is None:
         assert at is not None
         at.at(view, index, values[0])
@@ -246,27 +246,29 @@ def _apply(
             positions = order if part.positions is None else part.positions[order]
             old.view(dtype)[positions] = seen
     if before is None or (part.view.take(index) != before).any():
-        chunk.grid.progress += 1
+        batch.launch.progress += 1
     part.mark_written(index)
 
 
-def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
+def _grouped(batch: Batch, index: Array) -> tuple[Array, Array]:
     """An order in which equal indices stand together, and where each group begins."""
-    seed = chunk.grid.run.seed
+    seed = batch.launch.run.seed
     if seed is None:
         order = np.argsort(index, kind="stable")
     else:
-        lanes = np.arange(len(index))
-        random = None if seed == REVERSED else np.random.default_rng((seed, chunk.grid.steps))
-        shuffled = lanes[::-1] if random is None else random.permutation(lanes)
+        threads = np.arange(len(index))
+        random = None if seed == REVERSED else np.random.default_rng((seed, batch.launch.steps))
+        shuffled = threads[::-1] if random is None else random.permutation(threads)
         order = shuffled[np.argsort(index[shuffled], kind="stable")]
     sorted_index = index[order]
     starts = np.flatnonzero(np.concatenate(([True], sorted_index[1:] != sorted_index[:-1])))
     return order, starts
 
 
-def _in_order(view: Array, index: Array, values: list[Array], starts: Array, update: Update | None) -> Array:
-    """Apply grouped updates to memory; the value that each lane found."""
+def _in_order(
+    view: Array, index: Array, values: list[Array], starts: Array, update: AtomicUpdate | None
+) -> Array:
+    """Apply grouped updates to memory; the value that each thread found."""
     sizes = np.diff(np.concatenate((starts, [len(index)])))
     if update is None:
         return _compare_and_swap(view, index, values[0], values[1], starts, sizes)
@@ -281,14 +283,14 @@ def _in_order(view: Array, index: Array, values: list[Array], starts: Array, upd
         seen[first:end], current[group], sizes[group] = sums[:-1], sums[-1], 0
     for rank in range(int(sizes.max())):
         groups = np.flatnonzero(sizes > rank)
-        lanes = starts[groups] + rank
-        seen[lanes] = current[groups]
-        current[groups] = update(current[groups], values[0][lanes])
+        threads = starts[groups] + rank
+        seen[threads] = current[groups]
+        current[groups] = update(current[groups], values[0][threads])
     view[index[starts]] = current
     return seen
 
 
-def _sums_of_one(start: Array, values: Array, update: Update) -> Array:
+def _sums_of_one(start: Array, values: Array, update: AtomicUpdate) -> Array:
     """The sums of the one element of `start` and the first values, from none of them to all.
 
     They are guessed by additions that know nothing of subnormals and NaN, and are right up to the first that
@@ -308,7 +310,7 @@ def _sums_of_one(start: Array, values: Array, update: Update) -> Array:
 
 
 def _prefix_sums(view: Array, index: Array, values: Array, starts: Array, sizes: Array) -> Array:
-    """Additions modulo 2^n: what each lane finds is a sum of those before it."""
+    """Additions modulo 2^n: what each thread finds is a sum of those before it."""
     before = np.add.accumulate(values, dtype=values.dtype) - values
     base = view[index[starts]] - before[starts]
     seen = before + np.repeat(base, sizes)
@@ -320,7 +322,7 @@ def _prefix_sums(view: Array, index: Array, values: Array, starts: Array, sizes:
 def _compare_and_swap(
     view: Array, index: Array, compare: Array, new: Array, starts: Array, sizes: Array
 ) -> Array:
-    """Apply cas: in each group find the first lane that matches, swap, and continue behind it."""
+    """Apply cas: in each group find the first thread that matches, swap, and continue behind it."""
     seen = np.empty(len(index), view.dtype)
     current = view[index[starts]]
     ends = starts + sizes
@@ -328,14 +330,14 @@ def _compare_and_swap(
     indices = np.arange(len(index))
     pending = np.ones(len(index), bool)
     while pending.any():
-        lanes = indices[pending]
-        owner = group[lanes]
-        hits = lanes[compare[lanes] == current[owner]]
+        threads = indices[pending]
+        owner = group[threads]
+        hits = threads[compare[threads] == current[owner]]
         first = ends.copy()
         np.minimum.at(first, group[hits], hits)
-        reached = lanes <= first[owner]
-        seen[lanes[reached]] = current[owner[reached]]
-        pending[lanes[reached]] = False
+        reached = threads <= first[owner]
+        seen[threads[reached]] = current[owner[reached]]
+        pending[threads[reached]] = False
         swapped = np.flatnonzero(first < ends)
         current[swapped] = new[first[swapped]]
         if not len(swapped):

@@ -14,15 +14,15 @@ import numpy as np
 
 from dotcu.ptx.instructions import Arguments, Symbol
 from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN, Buffer, allocate
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import MANY, Binding, NotExecuted, counted
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 
-Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
+Answer = Callable[[Batch, FlatInstruction, "list[Array]"], "Array | int"]
 
 
-def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_call(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """A call of a function that only the simulator has."""
     operands = list(counted(placed.instruction.operands, 2, MANY))
     returns = operands.pop(0).names if isinstance(operands[0], Arguments) else ()  # type: ignore[union-attr]
@@ -35,46 +35,47 @@ def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
     result = binding.spot(returns[0]) if returns else None
     width = binding.linked.local[returns[0]].size if returns else 0
 
-    def step(chunk: Chunk) -> None:
-        lanes = chunk.numbers()
+    def step(batch: Batch) -> None:
+        threads = batch.numbers()
         values = [
-            chunk.local.views[size].take(chunk.byte_offsets(spot, lanes) // size) for spot, size in arguments
+            batch.local.views[size].take(batch.byte_offsets(spot, threads) // size)
+            for spot, size in arguments
         ]
-        value = answer(chunk, placed, values)
+        value = answer(batch, placed, values)
         if result is not None:
-            index = chunk.byte_offsets(result, lanes) // width
-            chunk.local.views[width][index] = value
-            chunk.local.shadows[width][index] = WRITTEN[width]
+            index = batch.byte_offsets(result, threads) // width
+            batch.local.views[width][index] = value
+            batch.local.shadows[width][index] = WRITTEN[width]
 
     return step
 
 
-def _text(chunk: Chunk, address: int) -> str:
+def _text(batch: Batch, address: int) -> str:
     """The C string at an address of global memory."""
-    region = chunk.grid.memory.find(address)
+    region = batch.launch.memory.find(address)
     if region is None:
         return ""
     data = region.data[address - region.base :].tobytes()
     return data.split(b"\0")[0].decode("utf-8", "replace")
 
 
-def _print(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> Array:
-    """vprintf: output for each lane, with its block and thread; how many values each printed."""
+def _print(batch: Batch, placed: FlatInstruction, values: list[Array]) -> Array:
+    """vprintf: output for each thread, with its block and thread; how many values each printed."""
     counts = []
-    for position, lane in enumerate(chunk.numbers().tolist()):
-        text = _text(chunk, int(values[0][position]))
+    for position, thread in enumerate(batch.numbers().tolist()):
+        text = _text(batch, int(values[0][position]))
         counts.append(sum(m.group() != "%%" for m in DIRECTIVE.finditer(text)))
-        block, thread = chunk.shape.coordinates(lane)
-        filled = _format_printf(chunk, text, int(values[1][position]), lane)
-        who = f"block ({block[0]},{block[1]},{block[2]}) thread ({thread[0]},{thread[1]},{thread[2]})"
-        chunk.grid.run.output.append(f"{who}: {filled}")
+        block, place = batch.shape.coordinates(thread)
+        filled = _format_printf(batch, text, int(values[1][position]), thread)
+        who = f"block ({block[0]},{block[1]},{block[2]}) thread ({place[0]},{place[1]},{place[2]})"
+        batch.launch.run.output.append(f"{who}: {filled}")
     return np.array(counts, np.uint32)
 
 
-def _format_printf(chunk: Chunk, text: str, arguments: int, lane: int) -> str:
-    """A printf format, filled with the values that are in a lane's local memory."""
-    local = chunk.local
-    base = int(local.bases[lane]) + arguments - LOCAL_WINDOW
+def _format_printf(batch: Batch, text: str, arguments: int, thread: int) -> str:
+    """A printf format, filled with the values that are in a thread's local memory."""
+    local = batch.local
+    base = int(local.bases[thread]) + arguments - LOCAL_WINDOW
     offset = 0
 
     def take(size: int) -> bytes:
@@ -84,28 +85,28 @@ def _format_printf(chunk: Chunk, text: str, arguments: int, lane: int) -> str:
         offset += size
         return raw
 
-    return fill(text, take, lambda address: _text(chunk, address))
+    return fill(text, take, lambda address: _text(batch, address))
 
 
-def _assert(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> int:
+def _assert(batch: Batch, placed: FlatInstruction, values: list[Array]) -> int:
     """__assertfail(message, file, line, function, size): the kernel stops."""
-    condition = _text(chunk, int(values[0][0]))
+    condition = _text(batch, int(values[0][0]))
     message = f"the assertion `{condition}` failed. Look at what made it false."
-    chunk.report("trap", placed, chunk.numbers(), message)
+    batch.report("trap", placed, batch.numbers(), message)
     return 0
 
 
-def _index_error(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> int:
+def _index_error(batch: Batch, placed: FlatInstruction, values: list[Array]) -> int:
     """__dotcu_index_error(dimension, index, size, data): an index that leaves its dimension."""
     dimension, index, size, data = values
-    region = chunk.grid.memory.of_data(int(data[0]))
+    region = batch.launch.memory.of_data(int(data[0]))
     name = region.name if region is not None else ""
     shown = f"`{name}`" if name else "a tensor"
     message = (
         f"index {int(index[0].view(np.int64))} leaves dimension {int(dimension[0])} of {shown}, "
         f"which has {int(size[0].view(np.int64))} elements. Guard the index by the size."
     )
-    chunk.report("out-of-bounds", placed, chunk.numbers(), message, address_of=name)
+    batch.report("out-of-bounds", placed, batch.numbers(), message, address_of=name)
     return 0
 
 
@@ -113,38 +114,38 @@ HEAP_BYTES = 8 << 20
 """What cudaLimitMallocHeapSize is, unless the host sets it."""
 
 
-def _malloc(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> Array:
-    """malloc(size): memory of a lane, until free(), in later launches too; null if none is left."""
-    grid, given = chunk.grid, []
-    used = sum(buffer.size for buffer in grid.heap)
+def _malloc(batch: Batch, placed: FlatInstruction, values: list[Array]) -> Array:
+    """malloc(size): memory of a thread, until free(), in later launches too; null if none is left."""
+    launch, given = batch.launch, []
+    used = sum(buffer.size for buffer in launch.heap)
     for size in values[0].tolist():
         address = 0
         if 0 < size <= HEAP_BYTES - used:
             used, address = used + size, allocate()
             bytes_, written = np.zeros(size, np.uint8), np.zeros(size, bool)
             buffer = Buffer(name="malloc()", data=bytes_, written=written, base=address)
-            grid.heap.append(buffer)
-            grid.memory.insert(buffer)
+            launch.heap.append(buffer)
+            launch.memory.insert(buffer)
         given.append(address)
     return np.array(given, np.uint64)
 
 
-def _free(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> int:
+def _free(batch: Batch, placed: FlatInstruction, values: list[Array]) -> int:
     """free(pointer): null is taken, and any other address has to be one that malloc() gave."""
-    grid = chunk.grid
-    buffers = {buffer.base: buffer for buffer in grid.heap}
+    launch = batch.launch
+    buffers = {buffer.base: buffer for buffer in launch.heap}
     for position, address in enumerate(values[0].tolist()):
         buffer = buffers.pop(address, None)
         if buffer is not None:
-            grid.heap.remove(buffer)
-            grid.memory.remove(buffer)
+            launch.heap.remove(buffer)
+            launch.memory.remove(buffer)
         elif address:
             message = (
                 "free() of an address that malloc() did not give, or that was freed before. "
                 "Free each pointer once, as malloc() gave it."
             )
-            chunk.report("bad-call", placed, chunk.numbers()[position : position + 1], message)
-    chunk.hints.clear()
+            batch.report("bad-call", placed, batch.numbers()[position : position + 1], message)
+    batch.hints.clear()
     return 0
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dotcu.simulator.machine.barriers import barriers
-from dotcu.simulator.machine.shape import WARP, Lanes
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.shape import WARP, Threads
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.basic_blocks import EXIT, BasicBlock
 from dotcu.simulator.program.binding import Binding, chosen, counted, dtype_of, immediate, only, require
 from dotcu.simulator.program.inlining import EnteredFunction, FlatInstruction
@@ -19,34 +19,34 @@ from dotcu.simulator.program.variables import STACK_ALIGNMENT, STACK_BYTES, Vari
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.builtins import bind_call
 
-Ending = Callable[[FlatInstruction, BasicBlock, Binding], Step]
+BlockEnding = Callable[[FlatInstruction, BasicBlock, Binding], InstructionStep]
 
 
-def jump(target: int) -> Step:
-    """All active lanes go to one block."""
-    return lambda chunk: chunk.send(target, chunk.active)
+def jump(target: int) -> InstructionStep:
+    """All active threads go to one block."""
+    return lambda batch: batch.send(target, batch.active)
 
 
-def _skip(chunk: Chunk, number: int, placed: FlatInstruction, lanes: int) -> None:
-    for note in chunk.on.skip:
-        note(number, placed, lanes)
+def _skip(batch: Batch, number: int, placed: FlatInstruction, threads: int) -> None:
+    for note in batch.on.skip:
+        note(number, placed, threads)
 
 
-def _part(chunk: Chunk, number: int, placed: FlatInstruction, *groups: Lanes) -> None:
-    """Tell of how many warps have lanes in more than one of some groups, each ascending."""
-    if not chunk.on.branch:
+def _part(batch: Batch, number: int, placed: FlatInstruction, *groups: Threads) -> None:
+    """Tell of how many warps have threads in more than one of some groups, each ascending."""
+    if not batch.on.branch:
         return
     seen = np.zeros(max(int(g[-1]) for g in groups) // WARP + 1, np.int32)
-    for lanes in groups:
+    for threads in groups:
         here = np.zeros(len(seen), bool)
-        here[lanes // WARP] = True
+        here[threads // WARP] = True
         seen += here
-    for note in chunk.on.branch:
+    for note in batch.on.branch:
         note(number, placed, int(np.count_nonzero(seen > 1)))
 
 
-def guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
-    """The step, run only in lanes where the instruction's predicate holds; the other lanes are counted.
+def guarded(step: InstructionStep, placed: FlatInstruction, binding: Binding) -> InstructionStep:
+    """The step, run only in threads where the instruction's predicate holds; the other threads are counted.
 
     Args:
         step, placed, binding: The step of the instruction, the instruction, and where its predicate is.
@@ -56,32 +56,32 @@ def guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
         return step
     number = binding.next_access()
 
-    def run(chunk: Chunk) -> None:
-        holds = chunk.read(slot)
+    def run(batch: Batch) -> None:
+        holds = batch.read(slot)
         if holds.size == 1:
             if bool(holds[0]) != negated:
-                step(chunk)
+                step(batch)
             else:
-                _skip(chunk, number, placed, chunk.count())
+                _skip(batch, number, placed, batch.count())
             return
         if negated:
             holds = ~holds
         running = int(np.count_nonzero(holds))
         if running == len(holds):
-            step(chunk)
+            step(batch)
             return
-        _skip(chunk, number, placed, len(holds) - running)
+        _skip(batch, number, placed, len(holds) - running)
         if running:
-            whole = chunk.active
-            chunk.active = np.flatnonzero(holds) if whole is None else whole[holds]
-            step(chunk)
-            chunk.active = whole
+            whole = batch.active
+            batch.active = np.flatnonzero(holds) if whole is None else whole[holds]
+            step(batch)
+            batch.active = whole
 
     return run
 
 
-def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
-    """bra, ret and exit: lanes where the predicate holds go the first way, the others the last."""
+def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+    """bra, ret and exit: threads where the predicate holds go the first way, the others the last."""
     slot, negated = binding.guard(placed.instruction)
     target, through = plan.following[0], plan.following[-1]
     if slot < 0:
@@ -90,42 +90,42 @@ def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step
         target, through = through, target
     number = binding.next_access()
 
-    def end(chunk: Chunk) -> None:
-        active = chunk.active
-        taken = chunk.read(slot)
+    def end(batch: Batch) -> None:
+        active = batch.active
+        taken = batch.read(slot)
         if taken.size == 1 or taken.all():
-            chunk.send(target if taken[0] else through, active)
+            batch.send(target if taken[0] else through, active)
         elif not taken.any():
-            chunk.send(through, active)
+            batch.send(through, active)
         else:
             if active is None:
                 there, here = np.flatnonzero(taken), np.flatnonzero(~taken)
             else:
                 there, here = active[taken], active[~taken]
-            _part(chunk, number, placed, there, here)
-            chunk.send(target, there)
-            chunk.send(through, here)
+            _part(batch, number, placed, there, here)
+            batch.send(target, there)
+            batch.send(through, here)
 
     return end
 
 
-def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
-    """brx.idx: each lane goes to the block that its index names."""
+def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+    """brx.idx: each thread goes to the block that its index names."""
     require(placed.instruction.guard is None)
     slot, targets = binding.source(counted(placed.instruction.operands, 2)[0], "u32").slot, plan.following
     number = binding.next_access()
 
-    def end(chunk: Chunk) -> None:
-        index = chunk.read(slot)
-        lanes = chunk.numbers()
+    def end(batch: Batch) -> None:
+        index = batch.read(slot)
+        threads = batch.numbers()
         if index.size == 1:
-            chunk.send(targets[min(int(index[0]), len(targets) - 1)], chunk.active)
+            batch.send(targets[min(int(index[0]), len(targets) - 1)], batch.active)
             return
         clipped = np.minimum(index, len(targets) - 1)
-        groups = [(targets[choice], lanes[clipped == choice]) for choice in np.unique(clipped).tolist()]
-        _part(chunk, number, placed, *(there for _, there in groups))
+        groups = [(targets[choice], threads[clipped == choice]) for choice in np.unique(clipped).tolist()]
+        _part(batch, number, placed, *(there for _, there in groups))
         for target, there in groups:
-            chunk.send(target, there)
+            batch.send(target, there)
 
     return end
 
@@ -149,32 +149,32 @@ _UNDEFINED = (
 )
 
 
-def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
-    """trap, brkpt and a failed assertion: it is reported, and its lanes leave."""
+def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+    """trap, brkpt and a failed assertion: it is reported, and its threads leave."""
     leave, opcode = _branch(placed, plan, binding), placed.instruction.opcode
 
-    def trap(chunk: Chunk) -> None:
-        grid, (_, line, _) = chunk.grid, placed.instruction.location
-        location_of = grid.decoded.location_of
-        text = grid.source_line(location_of.files.get(placed.instruction.location.file, ""), line)
+    def trap(batch: Batch) -> None:
+        launch, (_, line, _) = batch.launch, placed.instruction.location
+        location_of = launch.decoded.location_of
+        text = launch.source_line(location_of.files.get(placed.instruction.location.file, ""), line)
         message = _STOPS[opcode]
-        if grid.workspace == 0 and location_of.is_library(placed):
+        if launch.workspace == 0 and location_of.is_library(placed):
             message = _NO_GRID
         elif opcode == "trap" and (text.strip() or (location_of.files and not line)) and "trap" not in text:
             message = _UNDEFINED
-        chunk.report("trap", placed, chunk.numbers(), message)
+        batch.report("trap", placed, batch.numbers(), message)
 
     report = guarded(bind_call(placed, binding) if opcode == "assertfail" else trap, placed, binding)
 
-    def end(chunk: Chunk) -> None:
-        report(chunk)
-        leave(chunk)
+    def end(batch: Batch) -> None:
+        report(batch)
+        leave(batch)
 
     return end
 
 
-def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
-    """bar and barrier: the active lanes wait for their block.
+def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+    """bar and barrier: the active threads wait for their block.
 
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar".
     """
@@ -188,20 +188,20 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ste
     number, *counts = [binding.source(operand, "u32").slot for operand in operands]
     require((kind == ["sync"] and len(counts) <= 1) or (kind == ["arrive"] and len(counts) == 1))
 
-    def end(chunk: Chunk) -> None:
-        at = barriers(chunk)
+    def end(batch: Batch) -> None:
+        at = barriers(batch)
         if kind == ["sync"]:
-            expected = chunk.read(counts[0]).astype(np.int64) if counts else None
-            at.wait(placed, resume, chunk.read(number), expected)
+            expected = batch.read(counts[0]).astype(np.int64) if counts else None
+            at.wait(placed, resume, batch.read(number), expected)
         else:
-            chunk.send(resume, chunk.active)
-            at.arrive(chunk.read(number), chunk.read(counts[0]).astype(np.int64))
+            batch.send(resume, batch.active)
+            at.arrive(batch.read(number), batch.read(counts[0]).astype(np.int64))
 
     return end
 
 
-def _cluster_barrier(placed: FlatInstruction, resume: int) -> Step:
-    """barrier.cluster: the active lanes arrive, or wait for their cluster.
+def _cluster_barrier(placed: FlatInstruction, resume: int) -> InstructionStep:
+    """barrier.cluster: the active threads arrive, or wait for their cluster.
 
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster".
     """
@@ -209,12 +209,12 @@ def _cluster_barrier(placed: FlatInstruction, resume: int) -> Step:
     require(order in ([], ["release"], ["relaxed"]) if kind == "arrive" else order in ([], ["acquire"]))
     require(kind in ("arrive", "wait"))
 
-    def arrive(chunk: Chunk) -> None:
-        chunk.send(resume, chunk.active)
-        barriers(chunk).cluster.arrive(placed, relaxed=order == ["relaxed"])
+    def arrive(batch: Batch) -> None:
+        batch.send(resume, batch.active)
+        barriers(batch).cluster.arrive(placed, relaxed=order == ["relaxed"])
 
-    def wait(chunk: Chunk) -> None:
-        barriers(chunk).cluster.wait(placed, resume)
+    def wait(batch: Batch) -> None:
+        barriers(batch).cluster.wait(placed, resume)
 
     return arrive if kind == "arrive" else wait
 
@@ -227,38 +227,38 @@ _REDUCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: Binding) -> Step:
+def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: Binding) -> InstructionStep:
     """Bind bar.red: a barrier after which all threads know how many of them, or whether all or any, agree."""
     reduce = chosen(_REDUCTIONS, only(kind))
     to, *given, predicate = counted(placed.instruction.operands, 3, 4)
     target, vote = binding.destination(to), binding.source(predicate, "pred")
     number, *counts = [binding.source(operand, "u32").slot for operand in given]
 
-    def end(chunk: Chunk) -> None:
-        def finish(lanes: Lanes, yes: Array, everyone: Array) -> None:
-            chunk.active = lanes
-            target.write(chunk, reduce(yes, everyone))
+    def end(batch: Batch) -> None:
+        def finish(threads: Threads, yes: Array, everyone: Array) -> None:
+            batch.active = threads
+            target.write(batch, reduce(yes, everyone))
 
-        expected = chunk.read(counts[0]).astype(np.int64) if counts else None
-        barriers(chunk).wait(placed, resume, chunk.read(number), expected, vote.read(chunk), finish)
+        expected = batch.read(counts[0]).astype(np.int64) if counts else None
+        barriers(batch).wait(placed, resume, batch.read(number), expected, vote.read(batch), finish)
 
     return end
 
 
-def _or_through(bind: Ending) -> Ending:
-    """Make lanes whose predicate does not hold go on behind the block."""
+def _or_through(bind: BlockEnding) -> BlockEnding:
+    """Make threads whose predicate does not hold go on behind the block."""
 
-    def bind_guarded(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
+    def bind_guarded(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
         end = bind(placed, plan, binding)
         slot, negated = binding.guard(placed.instruction)
 
-        def guarded_end(chunk: Chunk) -> None:
-            lanes = chunk.numbers()
-            holds = np.broadcast_to(chunk.read(slot) ^ negated, lanes.shape)
-            chunk.send(plan.through, lanes[~holds])
-            chunk.active = lanes[holds]
-            if len(chunk.active):
-                end(chunk)
+        def guarded_end(batch: Batch) -> None:
+            threads = batch.numbers()
+            holds = np.broadcast_to(batch.read(slot) ^ negated, threads.shape)
+            batch.send(plan.through, threads[~holds])
+            batch.active = threads[holds]
+            if len(batch.active):
+                end(batch)
 
         return end if slot < 0 else guarded_end
 
@@ -267,7 +267,7 @@ def _or_through(bind: Ending) -> Ending:
 
 # Calls of functions that stand once in a kernel: through pointers, and of themselves.
 #
-# An enter copies the arguments, notes where the lane is to go on, and goes to the function; a
+# An enter copies the arguments, notes where the thread is to go on, and goes to the function; a
 # return copies the results back. A function that may be entered while it runs has its variables
 # in a frame of its own for each call, and the registers of its caller are saved.
 #
@@ -278,22 +278,22 @@ def _or_through(bind: Ending) -> Ending:
 _BYTES_PER_REGISTER = 8
 
 VariableCopy = tuple[VariableSpot, VariableSpot, int]
-"""A copy from one variable of a lane to another, with its number of bytes."""
+"""A copy from one variable of a thread to another, with its number of bytes."""
 
 
-Enter = Callable[[Chunk, int, Lanes], None]
-"""Sends lanes to a function, of which the call with a number came."""
-Leave = Callable[[Chunk, Lanes], None]
-"""Gives lanes back what their call of a function returns, and what it saved."""
+Enter = Callable[[Batch, int, Threads], None]
+"""Sends threads to a function, of which the call with a number came."""
+Leave = Callable[[Batch, Threads], None]
+"""Gives threads back what their call of a function returns, and what it saved."""
 
 
-def stack_of(chunk: Chunk) -> CallStack:
-    """The calls that the chunk's lanes are in."""
-    return chunk.part(CallStack)
+def stack_of(batch: Batch) -> CallStack:
+    """The calls that the batch's threads are in."""
+    return batch.part(CallStack)
 
 
-def _enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
-    """Each lane goes to the function that it calls."""
+def _enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+    """Each thread goes to the function that it calls."""
     call = placed.call
     assert call is not None
     targets = {
@@ -304,24 +304,24 @@ def _enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
     binding.entered.append((plan.through, {name: leave for name, (_, leave) in targets.items()}))
     if call.pointer is None:
         ((only, _),) = targets.values()
-        return lambda chunk: only(chunk, number, chunk.numbers())
+        return lambda batch: only(batch, number, batch.numbers())
     pointer = binding.source(call.pointer, "u64")
     by_address = {binding.addresses[name]: enter for name, (enter, _) in targets.items()}
 
-    def step(chunk: Chunk) -> None:
-        lanes, value = chunk.numbers(), chunk.read(pointer.slot)
+    def step(batch: Batch) -> None:
+        threads, value = batch.numbers(), batch.read(pointer.slot)
         for address in np.unique(value).tolist():
-            called = lanes if value.size == 1 else lanes[value == address]
+            called = threads if value.size == 1 else threads[value == address]
             enter = by_address.get(address)
             if enter is not None:
-                enter(chunk, number, called)
+                enter(batch, number, called)
                 continue
             kind, what = "bad-call", f"{address:#x}, which is not a function that fits this call"
             if address == 0:
                 kind, what = "null-pointer", "a null pointer"
             message = f"a call through {what}. Set the function pointer, in device code, before it is called."
-            chunk.report(kind, placed, called, message)
-            chunk.send(EXIT, called)
+            batch.report(kind, placed, called, message)
+            batch.send(EXIT, called)
 
     return step
 
@@ -338,35 +338,35 @@ def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) ->
     arguments = _copies(call.arguments, function.params, binding)
     results = _copies(function.returns, call.returns, binding)
 
-    def enter(chunk: Chunk, number: int, lanes: Lanes) -> None:
-        stack = stack_of(chunk)
-        full = stack.tops[lanes] + nbytes > chunk.grid.decoded.layout.stack_base + STACK_BYTES
+    def enter(batch: Batch, number: int, threads: Threads) -> None:
+        stack = stack_of(batch)
+        full = stack.tops[threads] + nbytes > batch.launch.decoded.layout.stack_base + STACK_BYTES
         if nbytes and full.any():
             message = (
                 f"a recursion that is too deep: its calls fill the {STACK_BYTES} bytes of stack that the "
                 "simulator gives a thread, and a GPU gives 1024 unless asked for more. "
                 "Look at the condition that ends it, or use a loop."
             )
-            chunk.report("stack-overflow", placed, lanes[full], message)
-            chunk.send(EXIT, lanes[full])
-            lanes = lanes[~full]
-        if not len(lanes):
+            batch.report("stack-overflow", placed, threads[full], message)
+            batch.send(EXIT, threads[full])
+            threads = threads[~full]
+        if not len(threads):
             return
-        passed = [_read_variable(chunk, source, size, lanes) for source, _, size in arguments]
-        stack.push(lanes, number, saved)
+        passed = [_read_variable(batch, source, size, threads) for source, _, size in arguments]
+        stack.push(threads, number, saved)
         if frame is not None:
-            chunk.active = lanes
-            chunk.write(frame, stack.tops[lanes])
-            stack.tops[lanes] += nbytes
+            batch.active = threads
+            batch.write(frame, stack.tops[threads])
+            stack.tops[threads] += nbytes
         for (_, spot, size), data in zip(arguments, passed, strict=True):
-            _write_variable(chunk, spot, size, lanes, data)
-        chunk.send(block, lanes)
+            _write_variable(batch, spot, size, threads, data)
+        batch.send(block, threads)
 
-    def leave(chunk: Chunk, lanes: Lanes) -> None:
-        returned = [_read_variable(chunk, source, size, lanes) for source, _, size in results]
-        stack_of(chunk).pop(lanes, saved)
+    def leave(batch: Batch, threads: Threads) -> None:
+        returned = [_read_variable(batch, source, size, threads) for source, _, size in results]
+        stack_of(batch).pop(threads, saved)
         for (_, spot, size), data in zip(results, returned, strict=True):
-            _write_variable(chunk, spot, size, lanes, data)
+            _write_variable(batch, spot, size, threads, data)
 
     return enter, leave
 
@@ -388,97 +388,97 @@ def _saved(function: EnteredFunction, caller: str, binding: Binding) -> tuple[in
     return (*(binding.register(r).slot for r in registers), binding.frame(caller))
 
 
-def _leave(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Step:
-    """Each lane goes on behind the call that it came by."""
+def _leave(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+    """Each thread goes on behind the call that it came by."""
     calls, name = binding.entered, placed.function
 
-    def step(chunk: Chunk) -> None:
-        lanes = chunk.numbers()
-        numbers = stack_of(chunk).sites(lanes)
+    def step(batch: Batch) -> None:
+        threads = batch.numbers()
+        numbers = stack_of(batch).sites(threads)
         for number in np.unique(numbers).tolist():
-            (resume, targets), returning = calls[number], lanes[numbers == number]
-            targets[name](chunk, returning)
-            chunk.send(resume, returning)
+            (resume, targets), returning = calls[number], threads[numbers == number]
+            targets[name](batch, returning)
+            batch.send(resume, returning)
 
     return step
 
 
-def _read_variable(chunk: Chunk, spot: VariableSpot, size: int, lanes: Lanes) -> tuple[Array, Array]:
-    index = chunk.byte_offsets(spot, lanes)[:, None] + np.arange(size)
-    return chunk.local.data[index], chunk.local.written[index]
+def _read_variable(batch: Batch, spot: VariableSpot, size: int, threads: Threads) -> tuple[Array, Array]:
+    index = batch.byte_offsets(spot, threads)[:, None] + np.arange(size)
+    return batch.local.data[index], batch.local.written[index]
 
 
 def _write_variable(
-    chunk: Chunk, spot: VariableSpot, size: int, lanes: Lanes, data: tuple[Array, Array]
+    batch: Batch, spot: VariableSpot, size: int, threads: Threads, data: tuple[Array, Array]
 ) -> None:
-    index = chunk.byte_offsets(spot, lanes)[:, None] + np.arange(size)
-    chunk.local.data[index], chunk.local.written[index] = data
+    index = batch.byte_offsets(spot, threads)[:, None] + np.arange(size)
+    batch.local.data[index], batch.local.written[index] = data
 
 
 # The call stack.
 #
-# Lanes may be at different depths, also when they run the same instruction. A level of the stack therefore
-# stores, for every lane, the call by which the lane came there, and the registers of its caller.
+# Threads may be at different depths, also when they run the same instruction. A level of the stack therefore
+# stores, for every thread, the call by which the thread came there, and the registers of its caller.
 
 
 class CallStack:
-    """The calls that the lanes of a chunk are in.
+    """The calls that the threads of a batch are in.
 
     Attributes:
-        tops: For each lane, where the next frame begins in its local memory.
+        tops: For each thread, where the next frame begins in its local memory.
     """
 
-    def __init__(self, chunk: Chunk) -> None:
-        self.lanes, self.registers = chunk.lanes, chunk.registers
-        self.tops = np.full(self.lanes, chunk.grid.decoded.layout.stack_base, np.uint64)
-        self._depths = np.zeros(self.lanes, np.int64)
-        # For each depth: the call site by which a lane came there, its stack top before the call, and the
+    def __init__(self, batch: Batch) -> None:
+        self.threads, self.registers = batch.threads, batch.registers
+        self.tops = np.full(self.threads, batch.launch.decoded.layout.stack_base, np.uint64)
+        self._depths = np.zeros(self.threads, np.int64)
+        # For each depth: the call site by which a thread came there, its stack top before the call, and the
         # registers that its caller had, by slot.
-        self._levels: list[tuple[Lanes, Array, dict[int, Array]]] = []
+        self._levels: list[tuple[Threads, Array, dict[int, Array]]] = []
 
-    def push(self, lanes: Lanes, site: int, saved: Sequence[int]) -> None:
-        """Lanes make a call: keep the site, and the saved registers.
+    def push(self, threads: Threads, site: int, saved: Sequence[int]) -> None:
+        """Threads make a call: keep the site, and the saved registers.
 
         Args:
-            lanes, site: The lanes that call, and the number of the call site.
+            threads, site: The threads that call, and the number of the call site.
             saved: Slots of the registers that the caller keeps.
         """
-        for depth, here in self._by_depth(lanes):
+        for depth, here in self._by_depth(threads):
             if depth == len(self._levels):
-                self._levels.append((np.zeros(self.lanes, np.int64), np.zeros(self.lanes, np.uint64), {}))
+                self._levels.append((np.zeros(self.threads, np.int64), np.zeros(self.threads, np.uint64), {}))
             sites, tops, stored = self._levels[depth]
             sites[here], tops[here] = site, self.tops[here]
             for slot in saved:
                 value = self.registers[slot]
-                copy = stored.setdefault(slot, np.zeros(self.lanes, value.dtype))
+                copy = stored.setdefault(slot, np.zeros(self.threads, value.dtype))
                 copy[here] = value if value.size == 1 else value[here]
-        self._depths[lanes] += 1
+        self._depths[threads] += 1
 
-    def sites(self, lanes: Lanes) -> Lanes:
-        """For each lane, the site of the call that it is in."""
-        result = np.empty(len(lanes), np.int64)
-        depths = self._depths[lanes] - 1
+    def sites(self, threads: Threads) -> Threads:
+        """For each thread, the site of the call that it is in."""
+        result = np.empty(len(threads), np.int64)
+        depths = self._depths[threads] - 1
         for depth in np.unique(depths).tolist():
             at = depths == depth
-            result[at] = self._levels[depth][0][lanes[at]]
+            result[at] = self._levels[depth][0][threads[at]]
         return result
 
-    def pop(self, lanes: Lanes, saved: Sequence[int]) -> None:
-        """Lanes return from a call: give the saved registers back."""
+    def pop(self, threads: Threads, saved: Sequence[int]) -> None:
+        """Threads return from a call: give the saved registers back."""
         registers = self.registers
-        self._depths[lanes] -= 1
-        for depth, here in self._by_depth(lanes):
+        self._depths[threads] -= 1
+        for depth, here in self._by_depth(threads):
             _, tops, stored = self._levels[depth]
             self.tops[here] = tops[here]
             for slot in saved:
                 # A new array: what was located by the old one no longer holds.
-                registers[slot] = np.broadcast_to(registers[slot], self.lanes).copy()
+                registers[slot] = np.broadcast_to(registers[slot], self.threads).copy()
                 registers[slot][here] = stored[slot][here]
 
-    def _by_depth(self, lanes: Lanes) -> list[tuple[int, Lanes]]:
-        depths = self._depths[lanes]
+    def _by_depth(self, threads: Threads) -> list[tuple[int, Threads]]:
+        depths = self._depths[threads]
         found = np.unique(depths).tolist()
-        return [(depth, lanes if len(found) == 1 else lanes[depths == depth]) for depth in found]
+        return [(depth, threads if len(found) == 1 else threads[depths == depth]) for depth in found]
 
 
 # Memory that a function takes of the stack while it runs, beside its variables.
@@ -486,7 +486,7 @@ class CallStack:
 # Source: PTX ISA, 9.7.17, "Stack Manipulation Instructions: stacksave, stackrestore, alloca".
 
 
-def bind_stack(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_stack(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """alloca, stacksave or stackrestore."""
     opcode, flags, types, operands, *_ = placed.instruction
     type_, (operand, *more) = only(types), counted(operands, 1, 3)
@@ -494,38 +494,38 @@ def bind_stack(placed: FlatInstruction, binding: Binding) -> Step:
     if opcode == "stackrestore":
         saved = binding.source(operand, type_)
 
-        def restore(chunk: Chunk) -> None:
-            stack_of(chunk).tops[chunk.numbers()] = saved.read(chunk)
+        def restore(batch: Batch) -> None:
+            stack_of(batch).tops[batch.numbers()] = saved.read(batch)
 
         return restore
     target = binding.destination(operand)
     require(target.dtype == dtype_of(type_))
     if opcode == "stacksave":
-        return lambda chunk: target.write(chunk, stack_of(chunk).tops[chunk.numbers()].astype(target.dtype))
+        return lambda batch: target.write(batch, stack_of(batch).tops[batch.numbers()].astype(target.dtype))
     size, *alignment = counted(more, 1, 2)
     bytes_ = binding.source(size, type_)
     align = np.uint64(max(_ALLOCA_ALIGNMENT, *(immediate(a) for a in alignment), 1))
 
-    def step(chunk: Chunk) -> None:
-        lanes, tops = chunk.numbers(), stack_of(chunk).tops
-        wanted = np.broadcast_to(bytes_.read(chunk), len(lanes)).astype(np.uint64)
-        starts = (tops[lanes] + align - np.uint64(1)) // align * align
-        full = wanted > chunk.grid.decoded.layout.stack_base + STACK_BYTES - starts.view(np.int64)
+    def step(batch: Batch) -> None:
+        threads, tops = batch.numbers(), stack_of(batch).tops
+        wanted = np.broadcast_to(bytes_.read(batch), len(threads)).astype(np.uint64)
+        starts = (tops[threads] + align - np.uint64(1)) // align * align
+        full = wanted > batch.launch.decoded.layout.stack_base + STACK_BYTES - starts.view(np.int64)
         if full.any():
             message = (
                 f"alloca of {int(wanted[full][0])} bytes, more than the stack has left: the simulator gives "
                 f"a thread {STACK_BYTES} bytes, and a GPU gives 1024 unless asked for more. Use an array of "
                 "a fixed size, or memory that the host passes."
             )
-            chunk.report("stack-overflow", placed, lanes[full], message)
+            batch.report("stack-overflow", placed, threads[full], message)
             wanted = np.where(full, np.uint64(0), wanted)
-        tops[lanes] = starts + wanted
-        local = chunk.local
+        tops[threads] = starts + wanted
+        local = batch.local
         local.is_written = False
-        for lane, start, count in zip(lanes.tolist(), starts.tolist(), wanted.tolist(), strict=True):
-            first = int(local.bases[lane]) + start
+        for thread, start, count in zip(threads.tolist(), starts.tolist(), wanted.tolist(), strict=True):
+            first = int(local.bases[thread]) + start
             local.written[first : first + count] = 0
-        target.write(chunk, starts.astype(target.dtype))
+        target.write(batch, starts.astype(target.dtype))
 
     return step
 
@@ -534,7 +534,7 @@ _ALLOCA_ALIGNMENT = 8
 """What alloca aligns to where it does not say."""
 
 # How instructions end a basic block.
-ENDINGS: Mapping[str, Ending] = {
+ENDINGS: Mapping[str, BlockEnding] = {
     **dict.fromkeys(("bra", "ret", "exit"), _branch),
     "brx": _table_branch,
     "enter": _enter,

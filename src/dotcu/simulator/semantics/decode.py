@@ -11,7 +11,7 @@ from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction
 from dotcu.ptx.module import PtxModule
 from dotcu.simulator.machine.special_registers import SPECIAL_VALUES
-from dotcu.simulator.machine.state import DecodedBlock, DecodedKernel, Step
+from dotcu.simulator.machine.state import DecodedBlock, DecodedKernel, InstructionStep
 from dotcu.simulator.program.basic_blocks import BasicBlock, basic_blocks, droppable, ends_block, live_out
 from dotcu.simulator.program.binding import Binding, NotExecuted, place_of
 from dotcu.simulator.program.inlining import FlatInstruction, FlatKernel
@@ -104,8 +104,8 @@ def _block(
     binding.droppable = droppable(code, live)
     wide = (p.instruction for p in code if TYPE_BYTES.get((p.instruction.types or ("b8",))[-1], 1) > 1)
     binding.wider = frozenset(place for each in wide if (place := place_of(each)) is not None)
-    steps: list[Step] = []
-    rows: list[tuple[FlatInstruction, Step, Step]] = []
+    steps: list[InstructionStep] = []
+    rows: list[tuple[FlatInstruction, InstructionStep, InstructionStep]] = []
     end = jump(plan.through)
     admit = None
     for placed in code:
@@ -126,7 +126,9 @@ def _block(
             refused.setdefault(spelling, []).append((*location_of(placed), instruction))
 
     @functools.cache
-    def carriers() -> tuple[tuple[Step, ...], tuple[FlatInstruction, tuple[int, ...]], frozenset[int]]:
+    def carriers() -> tuple[
+        tuple[InstructionStep, ...], tuple[FlatInstruction, tuple[int, ...]], frozenset[int]
+    ]:
         last = code[-1]
         ending = registers_read(last.instruction, binding) if len(rows) < len(code) else ()
         kept = frozenset(slot for name in live if (slot := binding.slots.get(name)) is not None)

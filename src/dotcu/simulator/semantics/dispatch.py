@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.simulator.machine.barriers import barriers
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import MANY, Binding, counted, require
 from dotcu.simulator.program.inlining import STACK_OPCODES, FlatInstruction
 from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
@@ -50,12 +50,12 @@ from dotcu.simulator.semantics.registers import bind_mov, bind_mov_wide
 from dotcu.simulator.semantics.table import Table, bind_elementwise, find_operation
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
 
-Bind = Callable[[FlatInstruction, Binding], Step | Rendezvous]
+InstructionBinder = Callable[[FlatInstruction, Binding], InstructionStep | Rendezvous]
 
 
-def _nothing(placed: FlatInstruction, binding: Binding) -> Step:
-    """Bind an instruction that orders memory, waits, or hints: steps are in order already."""
-    return lambda chunk: None
+def _nothing(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+    """InstructionBinder an instruction that orders memory, waits, or hints: steps are in order already."""
+    return lambda batch: None
 
 
 def _crossed_by(flags: tuple[str, ...]) -> frozenset[str]:
@@ -72,10 +72,10 @@ def _crossed_by(flags: tuple[str, ...]) -> frozenset[str]:
     return frozenset({*named, "shared::cta"} if "shared" in named else named)
 
 
-def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_fence(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """membar and fence: what was seen holds from here on, what was done can be published.
 
-    A fence of the async proxy orders the lane's own accesses alone.
+    A fence of the async proxy orders the thread's own accesses alone.
     """
     flags = placed.instruction.flags
     counted(flags, 1, MANY)
@@ -83,36 +83,36 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
         return _nothing(placed, binding)  # no two addresses are of the same memory
     if flags[0] == "proxy" and flags[1:] and flags[1].startswith("async"):
         crosses = _crossed_by(flags)
-        return lambda chunk: chunk.fence_proxies(*crosses)
+        return lambda batch: batch.fence_proxies(*crosses)
     if flags[:2] == ("proxy", "tensormap::generic"):
         return bind_map_fence(placed, binding)
     if flags[:1] == ("mbarrier_init",):
-        return lambda chunk: barriers(chunk).cluster.release_inits()
+        return lambda batch: barriers(batch).cluster.release_inits()
     scope = next((f for f in flags if f in ("cta", "cluster", "sys")), "gpu")
-    return lambda chunk: chunk.clocks.fence(chunk.active, scope)
+    return lambda batch: batch.clocks.fence(batch.active, scope)
 
 
-def _bind_dependency(placed: FlatInstruction, binding: Binding) -> Step:
+def _bind_dependency(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """griddepcontrol: launches run one after the other, and the wait is noted for those who need it."""
     if placed.instruction.flags == ("launch_dependents",):
         return _nothing(placed, binding)
     require(placed.instruction.flags == ("wait",))
 
-    def wait(chunk: Chunk) -> None:
-        for note in chunk.on.wait:
-            note(chunk)
+    def wait(batch: Batch) -> None:
+        for note in batch.on.wait:
+            note(batch)
 
     return wait
 
 
-def _policy(placed: FlatInstruction, binding: Binding) -> Step:
+def _policy(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """createpolicy: an opaque value that only cache hints take, which move no byte."""
     target = binding.destination(counted(placed.instruction.operands, 1, MANY)[0])
     require(target.dtype == np.uint64)
-    return lambda chunk: target.write(chunk, np.zeros(1, np.uint64))
+    return lambda batch: target.write(batch, np.zeros(1, np.uint64))
 
 
-_MORE: Mapping[str, Bind] = {
+_MORE: Mapping[str, InstructionBinder] = {
     "mov": bind_mov,
     "cvt": bind_cvt,
     "cvta": bind_cvta,
@@ -146,12 +146,17 @@ _MORE: Mapping[str, Bind] = {
     "griddepcontrol": _bind_dependency,
 }
 # Of .b128, whose registers are pairs of 64 bits.
-_WIDE: Mapping[str, Bind] = {"mov": bind_mov_wide, "ld": bind_ld, "st": bind_st, "atom": bind_atom_wide}
-_ASYNC: Mapping[str, Bind] = {"st": bind_async_store, "red": bind_async_update}
+_WIDE: Mapping[str, InstructionBinder] = {
+    "mov": bind_mov_wide,
+    "ld": bind_ld,
+    "st": bind_st,
+    "atom": bind_atom_wide,
+}
+_ASYNC: Mapping[str, InstructionBinder] = {"st": bind_async_store, "red": bind_async_update}
 _ELEMENTWISE: tuple[Table, ...] = (INTEGER, LOGIC, FLOAT, HALF, COMPARE, BIT_FIELDS, BYTES, PAIRS, VIDEO)
 
 
-def bind(placed: FlatInstruction, binding: Binding) -> Step | Rendezvous:
+def bind(placed: FlatInstruction, binding: Binding) -> InstructionStep | Rendezvous:
     """The step of an instruction.
 
     Raises:

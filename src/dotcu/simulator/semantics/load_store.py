@@ -13,7 +13,7 @@ import numpy as np
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Operand, Vector
 from dotcu.simulator.machine.access import WINDOWS, mapped, of_rank, order_of, resolve
 from dotcu.simulator.machine.memory import COPIED, PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk, MemoryOrder, Step
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, InstructionStep, MemoryOrder
 from dotcu.simulator.machine.undefined import PADDING, PARTLY, HeldLoad, UndefinedBits
 from dotcu.simulator.program.binding import (
     Binding,
@@ -70,7 +70,7 @@ def access_of(
 
     Args:
         placed, address, space, binding: The instruction, and its address operand in a state space.
-        count, action: Elements of each lane, and "read", "write" or "atomic".
+        count, action: Elements of each thread, and "read", "write" or "atomic".
         order: The memory ordering; None: that of the modifiers.
     """
     width = TYPE_BYTES[placed.instruction.types[-1]]
@@ -84,7 +84,7 @@ def access_of(
     return access._replace(near=near)
 
 
-def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_ld(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """ld, of one element or a vector, from any space."""
     instruction = placed.instruction
     space = space_of(instruction)
@@ -113,15 +113,15 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
         is_padding=binding.is_padding(instruction),
     )
 
-    def step(chunk: Chunk) -> None:
+    def step(batch: Batch) -> None:
         held: list[HeldLoad] = []
-        values = load(chunk, access, held)
+        values = load(batch, access, held)
         for (slot, extend), value in zip(finish, values, strict=True):
-            chunk.write(slot, value if extend is None else extend(value))
+            batch.write(slot, value if extend is None else extend(value))
         for each in held:
             target = targets[each.element]
             bits = _extended(each.bits, type_, target.dtype)
-            chunk.undefined.put(target.slot, each.lanes, bits, each.check)
+            batch.undefined.put(target.slot, each.threads, bits, each.check)
 
     return step
 
@@ -148,30 +148,30 @@ def _extend(type_: str, dtype: np.dtype[Any]) -> Callable[[Array], Array] | None
     return lambda a: a.astype(dtype)
 
 
-def load(chunk: Chunk, access: Access, held: list[HeldLoad] | None = None) -> list[Array]:
-    """The elements that the active lanes load, each as an array of bits.
+def load(batch: Batch, access: Access, held: list[HeldLoad] | None = None) -> list[Array]:
+    """The elements that the active threads load, each as an array of bits.
 
     Args:
-        chunk, access: The blocks that run together, and the access of their active lanes.
+        batch, access: The blocks that run together, and the access of their active threads.
         held: Gets what is undefined of the elements, and the checks that are due; None: they are made now.
     """
     if access.order.strong:
-        chunk.watch(access.placed)
-    return load_parts(chunk, access, resolve(chunk, access), held)
+        batch.watch(access.placed)
+    return load_parts(batch, access, resolve(batch, access), held)
 
 
 def load_parts(
-    chunk: Chunk, access: Access, parts: Sequence[AccessPart], held: list[HeldLoad] | None = None
+    batch: Batch, access: Access, parts: Sequence[AccessPart], held: list[HeldLoad] | None = None
 ) -> list[Array]:
     """Load the parts of an access that are in bounds.
 
     Args:
-        chunk, access, parts: The lanes, their access, and its parts.
+        batch, access, parts: The threads, their access, and its parts.
         held: Takes the loads whose values nothing has written.
     """
     if len(parts) == 1 and parts[0].positions is None:
         return _load_part(parts[0], held)
-    results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.elements)]
+    results = [np.zeros(batch.count(), unsigned(access.width)) for _ in range(access.elements)]
     for part in parts:
         for result, values in zip(results, _load_part(part, held), strict=True):
             result[part.positions] = values
@@ -183,13 +183,13 @@ def _load_part(part: AccessPart, held: list[HeldLoad] | None) -> list[Array]:
     for element in range(access.elements):
         index = part.indices + element if element else part.indices
         if element not in access.unused:
-            for check in part.chunk.on.read:
+            for check in part.batch.on.read:
                 check(part, index, element, held)
         values.append(part.view.take(index))
     return values
 
 
-def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
+def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> InstructionStep:
     """ld.param of the kernel's own parameters: known when the launch begins."""
     type_ = instruction.types[0]
     size = TYPE_BYTES[type_]
@@ -200,15 +200,15 @@ def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> 
         source = binding.launch_constant(offset + element * size, unsigned(size))
         moves.append((target.slot, source, extend))
 
-    def step(chunk: Chunk) -> None:
+    def step(batch: Batch) -> None:
         for slot, source, extend in moves:
-            value = chunk.registers[source]
-            chunk.write(slot, value if extend is None else extend(value))
+            value = batch.registers[source]
+            batch.write(slot, value if extend is None else extend(value))
 
     return step
 
 
-def bind_st(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_st(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """st, of one element or a vector, to any space."""
     instruction = placed.instruction
     space = space_of(instruction)
@@ -218,27 +218,27 @@ def bind_st(placed: FlatInstruction, binding: Binding) -> Step:
     sources = [binding.narrow_source(e, instruction.types[0]) for e in elements]
     slots = [source.slot for source in sources]
 
-    def step(chunk: Chunk) -> None:
-        values = [source.read(chunk) for source in sources]
-        undefined = chunk.undefined.stored(slots, chunk.numbers()) if chunk.undefined.slots else None
-        store_elements(chunk, access, values, undefined)
+    def step(batch: Batch) -> None:
+        values = [source.read(batch) for source in sources]
+        undefined = batch.undefined.stored(slots, batch.numbers()) if batch.undefined.slots else None
+        store_elements(batch, access, values, undefined)
 
     return step
 
 
 def store_elements(
-    chunk: Chunk, access: Access, values: Sequence[Array], undefined: Sequence[UndefinedBits] | None = None
+    batch: Batch, access: Access, values: Sequence[Array], undefined: Sequence[UndefinedBits] | None = None
 ) -> None:
-    """Store the elements of the active lanes, each an array of bits: one a lane, or one for all.
+    """Store the elements of the active threads, each an array of bits: one a thread, or one for all.
 
     Args:
-        chunk, access: The blocks that run together, and the access of their active lanes.
+        batch, access: The blocks that run together, and the access of their active threads.
         values: Arrays of bits, one for each element.
         undefined: For each element what is undefined of it; None: nothing is.
     """
     if access.space != "local":
-        chunk.grid.progress += 1
-    for part in resolve(chunk, access):
+        batch.launch.progress += 1
+    for part in resolve(batch, access):
         for element, value in enumerate(values):
             _store_element(part, element, value)
         if undefined is not None:
@@ -246,13 +246,14 @@ def store_elements(
 
 
 def _store_undefined(part: AccessPart, undefined: Sequence[UndefinedBits]) -> None:
-    """Note that bytes that lanes have just stored are undefined; in global memory, such a result is a fault.
+    """Note that bytes that threads have just stored are undefined; in global memory, such a result is a
+    fault.
 
     A copy of what is written in part is none, since it may be padding; nor is the rest of a word that a store
     to a bit-field leaves as it was.
     """
-    chunk, width = part.chunk, part.access.width
-    lanes = chunk.numbers(part.positions)
+    batch, width = part.batch, part.access.width
+    threads = batch.numbers(part.positions)
     full = (1 << 8 * width) - 1
     rows = [known if part.positions is None else known.of(part.positions) for known in undefined]
     rows = [UndefinedBits(known.bits.astype(f"u{width}"), known.checks) for known in rows]
@@ -260,16 +261,16 @@ def _store_undefined(part: AccessPart, undefined: Sequence[UndefinedBits]) -> No
         some = np.any([known.bits != full for known in rows], axis=0)
         for element, (bits, checks) in enumerate(rows):
             places = (part.spread() + element) * width + _start_of(part)
-            loaded = chunk.undefined.places(checks, lanes)
+            loaded = batch.undefined.places(checks, threads)
             bad = (bits != 0) & np.where(
                 loaded == PARTLY, (bits == full) & ~some, (loaded != places) | (bits == full)
             )
             bad &= (loaded != PADDING) | (width > 1)
-            chunk.undefined.settle(checks[bad], lanes[bad])
+            batch.undefined.settle(checks[bad], threads[bad])
             bits[bad] = 0
     shadow, unknown = part.shadow, np.uint8(COPIED if part.region is None else 0)
     if part.region is None and shadow is None:
-        private = chunk.shared if part.view is chunk.shared.views[width] else chunk.local
+        private = batch.shared if part.view is batch.shared.views[width] else batch.local
         shadow, private.is_written = private.shadows[width], False
     if shadow is None:
         return
@@ -285,14 +286,14 @@ def _start_of(part: AccessPart) -> int:
 
 
 def _store_element(part: AccessPart, element: int, value: Array) -> None:
-    """Write one element of the active lanes' access; of several lanes, the last one's stays."""
+    """Write one element of the active threads' access; of several threads, the last one's stays."""
     index = part.indices + element if element else part.indices
     if part.positions is not None and value.size > 1:
         value = value[part.positions]
-    for check in part.chunk.on.write:
+    for check in part.batch.on.write:
         check(part, index, value)
     part.view[index] = value[-1:] if index.size == 1 else value
-    for note in part.chunk.on.stored:
+    for note in part.batch.on.stored:
         note(part, index, value)
     part.mark_written(index)
 
@@ -300,7 +301,7 @@ def _store_element(part: AccessPart, element: int, value: Array) -> None:
 _STARTS: Mapping[str, int] = {"global": 0, "const": 0, **WINDOWS}
 
 
-def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_cvta(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """cvta and cvta.to: between an address in a space and a generic one."""
     instruction = placed.instruction
     to_space = "to" in instruction.flags
@@ -311,14 +312,14 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
     target, source = binding.destination(to), binding.source(given, instruction.types[0])
     require(target.dtype.itemsize == 8)
 
-    def step(chunk: Chunk) -> None:
-        value = chunk.read(source.slot).astype(np.uint64)
-        chunk.write(target.slot, value - window if to_space else value + window)
+    def step(batch: Batch) -> None:
+        value = batch.read(source.slot).astype(np.uint64)
+        batch.write(target.slot, value - window if to_space else value + window)
 
     return step
 
 
-def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_isspacep(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """isspacep: whether a generic address is in a space's window."""
     instruction = placed.instruction
     named = instruction.flags[0] if instruction.flags else ""
@@ -330,19 +331,19 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
     low = np.uint64(_STARTS[space] or PARAM_WINDOW + WINDOW_BYTES)
     high = np.uint64(low + WINDOW_BYTES if _STARTS[space] else (1 << 64) - 1)
 
-    def step(chunk: Chunk) -> None:
-        value = chunk.read(source.slot)
+    def step(batch: Batch) -> None:
+        value = batch.read(source.slot)
         inside = (value >= low) & (value < high)
         if not _STARTS[space]:
             # Generic addresses of __constant__ variables have no window of their own.
-            constants = [region for region in chunk.grid.memory.regions if region.constant]
+            constants = [region for region in batch.launch.memory.regions if region.constant]
             inside &= mapped(value, constants) == (space == "const")
         if space == "shared":
             ranks = (value - low) >> np.uint64(RANK_BIT)
-            blocks = chunk.shape.cluster_blocks
-            own = chunk.ranks[chunk.numbers()] if blocks > 1 else 0
+            blocks = batch.shape.cluster_blocks
+            own = batch.ranks[batch.numbers()] if blocks > 1 else 0
             inside = inside & (ranks < blocks if blocks_of_cluster else ranks == own)
-        chunk.write(target.slot, inside)
+        batch.write(target.slot, inside)
 
     return step
 
@@ -360,36 +361,36 @@ def _cluster_operands(placed: FlatInstruction, binding: Binding) -> tuple[Destin
     return binding.destination(target), binding.source(address, instruction.type)
 
 
-def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_mapa(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """mapa: the address of a shared variable in another block of the cluster."""
     target, address = _cluster_operands(placed, binding)
     rank = binding.source(counted(placed.instruction.operands, 3)[2], "u32")
 
-    def step(chunk: Chunk) -> None:
-        value, ranks, size = chunk.read(address.slot), chunk.read(rank.slot), chunk.shape.cluster_blocks
+    def step(batch: Batch) -> None:
+        value, ranks, size = batch.read(address.slot), batch.read(rank.slot), batch.shape.cluster_blocks
         if size == 1:
-            others = np.broadcast_to(ranks != 0, chunk.count())
+            others = np.broadcast_to(ranks != 0, batch.count())
             if others.any():
                 message = (
                     f"an address in block {ranks.max()} of a cluster of one block. Launch with clusters, by "
                     "cluster= or __cluster_dims__, or ask for the size of the cluster."
                 )
-                chunk.report("out-of-bounds", placed, chunk.numbers()[others], message)
-            chunk.write(target.slot, value.copy())
+                batch.report("out-of-bounds", placed, batch.numbers()[others], message)
+            batch.write(target.slot, value.copy())
             return
-        chunk.write(target.slot, of_rank(value, ranks))
+        batch.write(target.slot, of_rank(value, ranks))
 
     return step
 
 
-def bind_getctarank(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_getctarank(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """getctarank: the block of the cluster that an address is in."""
     target, address = _cluster_operands(placed, binding)
     require(target.dtype == np.uint32)
 
-    def step(chunk: Chunk) -> None:
-        value = chunk.read(address.slot).astype(np.uint64)
+    def step(batch: Batch) -> None:
+        value = batch.read(address.slot).astype(np.uint64)
         rank = (value >> np.uint64(RANK_BIT) & np.uint64(0xFF)).astype(np.uint32)
-        chunk.write(target.slot, rank)
+        batch.write(target.slot, rank)
 
     return step

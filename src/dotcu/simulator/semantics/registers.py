@@ -9,7 +9,7 @@ import numpy as np
 
 from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Sink, Special, Vector
 from dotcu.simulator.machine.special_registers import CLOCKS
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import Binding, counted, require, unsigned, vector
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
@@ -21,7 +21,7 @@ def copied(a: Array) -> Array:
     return a if a.size == 1 else a.copy()
 
 
-def bind_mov(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_mov(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """mov."""
     instruction = placed.instruction
     require(len(instruction.operands) == 2 and len(instruction.types) == 1 and not instruction.flags)
@@ -34,14 +34,14 @@ def bind_mov(placed: FlatInstruction, binding: Binding) -> Step:
     to = binding.destination(target)
     if isinstance(source, Special) and source.name in CLOCKS:
         read, dtype = CLOCKS[source.name], unsigned(TYPE_BYTES[type_])
-        return lambda chunk: to.write(chunk, np.full(1, read(chunk), np.uint64).astype(dtype))
+        return lambda batch: to.write(batch, np.full(1, read(batch), np.uint64).astype(dtype))
     operation = Operation(copied, type_, (type_,))
     if isinstance(source, Special) and type_[0] in "bus":  # a mov that is narrower than it takes its low bits
         return step_of(operation, to, [binding.wide_source(source, type_)])
     return bind_elementwise(operation, instruction, binding)
 
 
-def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
+def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> InstructionStep:
     """mov.b32 d, {a, b}: the first element is the lowest."""
     size = TYPE_BYTES[instruction.types[0]]
     count = len(vector.elements)
@@ -51,17 +51,17 @@ def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
     sources = [binding.narrow_source(e, f"b{width}") for e in vector.elements]
     target = binding.destination(instruction.operands[0])
 
-    def step(chunk: Chunk) -> None:
+    def step(batch: Batch) -> None:
         result: Array = np.zeros(1, whole)
         for place, source in enumerate(sources):
-            value = source.read(chunk).astype(whole)
+            value = source.read(batch).astype(whole)
             result = result | (value << whole.type(width * place))
-        target.write(chunk, result)
+        target.write(batch, result)
 
     return step
 
 
-def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Step:
+def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> InstructionStep:
     """mov.b32 {a, b}, d; an element `_` is dropped."""
     type_ = instruction.types[0]
     size = TYPE_BYTES[type_]
@@ -75,24 +75,24 @@ def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Step:
         if not isinstance(element, Sink)
     ]
 
-    def step(chunk: Chunk) -> None:
-        parts = np.ascontiguousarray(source.read(chunk)).view(part).reshape(-1, count)
+    def step(batch: Batch) -> None:
+        parts = np.ascontiguousarray(source.read(batch)).view(part).reshape(-1, count)
         for place, to in moves:
-            to.write(chunk, parts[:, place].copy())
+            to.write(batch, parts[:, place].copy())
 
     return step
 
 
-def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """mov.b128: a copy, or two 64-bit registers packed or unpacked; the first one is low."""
     to, given = [vector(operand) for operand in counted(placed.instruction.operands, 2)]
     targets = [binding.destination(element) for element in to]
     sources = [binding.source(element, "b64") for element in given]
     require(len(sources) == 2 and all(target.dtype.itemsize == 8 for target in targets))
 
-    def step(chunk: Chunk) -> None:
-        values = [copied(source.read(chunk)) for source in sources]
+    def step(batch: Batch) -> None:
+        values = [copied(source.read(batch)) for source in sources]
         for target, value in zip(targets, values, strict=True):
-            chunk.write(target.slot, value.view(target.dtype))
+            batch.write(target.slot, value.view(target.dtype))
 
     return step

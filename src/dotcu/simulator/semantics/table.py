@@ -1,8 +1,8 @@
 """The shape of the semantics tables, and how a row becomes a step.
 
-An elementwise row gives a function of NumPy arrays; everything about lanes, masks and
-registers is done here, once. Arrays have one element per lane, or a single one where all
-lanes hold the same value. A function must return a fresh array, never its argument.
+An elementwise row gives a function of NumPy arrays; everything about threads, masks and
+registers is done here, once. Arrays have one element per thread, or a single one where all
+threads hold the same value. A function must return a fresh array, never its argument.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Sink
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import (
     Binding,
     DestinationOperand,
@@ -47,7 +47,7 @@ class Operation(NamedTuple):
     sources: tuple[str, ...]
 
 
-Maker = Callable[[Instruction], "Operation | None"]
+OperationMaker = Callable[[Instruction], "Operation | None"]
 """From an instruction to its operation; None if it does not have that form after all."""
 
 
@@ -63,13 +63,13 @@ class SemanticsRow(NamedTuple):
     types: frozenset[str]
     flags: frozenset[str]
     section: str
-    make: Maker
+    make: OperationMaker
 
 
 Table = Mapping[str, SemanticsRow]
 
 
-def rows(section: str, *listed: tuple[str, Iterable[str], Iterable[str], Maker]) -> Table:
+def rows(section: str, *listed: tuple[str, Iterable[str], Iterable[str], OperationMaker]) -> Table:
     """Return a table of one section of the PTX ISA, from rows of opcodes, types, modifiers and maker."""
     return {
         opcode: SemanticsRow(frozenset(types), frozenset(flags), f"{section}: {opcode}", make)
@@ -78,7 +78,7 @@ def rows(section: str, *listed: tuple[str, Iterable[str], Iterable[str], Maker])
     }
 
 
-def computed(function: Callable[..., Array], operands: str, result: str = "t") -> Maker:
+def computed(function: Callable[..., Array], operands: str, result: str = "t") -> OperationMaker:
     """Make operations that are one function of arrays.
 
     Args:
@@ -130,7 +130,7 @@ def find_operation(tables: Iterable[Table], instruction: Instruction) -> Operati
     raise NotExecuted
 
 
-def bind_elementwise(operation: Operation, instruction: Instruction, binding: Binding) -> Step:
+def bind_elementwise(operation: Operation, instruction: Instruction, binding: Binding) -> InstructionStep:
     """The step that applies an operation to an instruction's operands.
 
     Args:
@@ -143,7 +143,9 @@ def bind_elementwise(operation: Operation, instruction: Instruction, binding: Bi
     return step_of(operation, target, sources)
 
 
-def step_of(operation: Operation, target: DestinationOperand, sources: list[SourceOperand]) -> Step:
+def step_of(
+    operation: Operation, target: DestinationOperand, sources: list[SourceOperand]
+) -> InstructionStep:
     """The step that applies an operation to registers.
 
     Args:
@@ -184,38 +186,38 @@ def _adapted(
     return lambda *arrays: function(*[a if f is None else f(a) for f, a in zip(adapts, arrays, strict=True)])
 
 
-def _unary(function: Callable[..., Array], d: int, a: int) -> Step:
-    def step(chunk: Chunk) -> None:
-        x = chunk.registers[a]
-        active = chunk.active
+def _unary(function: Callable[..., Array], d: int, a: int) -> InstructionStep:
+    def step(batch: Batch) -> None:
+        x = batch.registers[a]
+        active = batch.active
         if active is None:
-            chunk.registers[d] = function(x)
+            batch.registers[d] = function(x)
         else:
-            chunk.write(d, function(x if x.size == 1 else x[active]))
+            batch.write(d, function(x if x.size == 1 else x[active]))
 
     return step
 
 
-def _binary(function: Callable[..., Array], d: int, a: int, b: int) -> Step:
-    def step(chunk: Chunk) -> None:
-        registers, active = chunk.registers, chunk.active
+def _binary(function: Callable[..., Array], d: int, a: int, b: int) -> InstructionStep:
+    def step(batch: Batch) -> None:
+        registers, active = batch.registers, batch.active
         x, y = registers[a], registers[b]
         if active is None:
             registers[d] = function(x, y)
         else:
-            chunk.write(d, function(x if x.size == 1 else x[active], y if y.size == 1 else y[active]))
+            batch.write(d, function(x if x.size == 1 else x[active], y if y.size == 1 else y[active]))
 
     return step
 
 
-def _ternary(function: Callable[..., Array], d: int, a: int, b: int, c: int) -> Step:
-    def step(chunk: Chunk) -> None:
-        registers, active = chunk.registers, chunk.active
+def _ternary(function: Callable[..., Array], d: int, a: int, b: int, c: int) -> InstructionStep:
+    def step(batch: Batch) -> None:
+        registers, active = batch.registers, batch.active
         x, y, z = registers[a], registers[b], registers[c]
         if active is None:
             registers[d] = function(x, y, z)
         else:
-            chunk.write(
+            batch.write(
                 d,
                 function(
                     x if x.size == 1 else x[active],
@@ -227,11 +229,17 @@ def _ternary(function: Callable[..., Array], d: int, a: int, b: int, c: int) -> 
     return step
 
 
-def _general(function: Callable[..., Array], d: int, *slots: int) -> Step:
-    def step(chunk: Chunk) -> None:
-        chunk.write(d, function(*[chunk.read(slot) for slot in slots]))
+def _general(function: Callable[..., Array], d: int, *slots: int) -> InstructionStep:
+    def step(batch: Batch) -> None:
+        batch.write(d, function(*[batch.read(slot) for slot in slots]))
 
     return step
 
 
-_STEPS: Mapping[int, Callable[..., Step]] = {1: _unary, 2: _binary, 3: _ternary, 4: _general, 5: _general}
+_STEPS: Mapping[int, Callable[..., InstructionStep]] = {
+    1: _unary,
+    2: _binary,
+    3: _ternary,
+    4: _general,
+    5: _general,
+}

@@ -10,8 +10,8 @@ import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand
-from dotcu.simulator.machine.shape import WARP, Lanes
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.shape import WARP, Threads
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.machine.undefined import NOBODY, UndefinedBits, full_bits
 from dotcu.simulator.program.basic_blocks import has_result
 from dotcu.simulator.program.binding import Binding, SourceOperand
@@ -40,14 +40,16 @@ class _Carried(NamedTuple):
     """An instruction, and the slots of its guard, its values, what it uses (addresses), and its results."""
 
     placed: FlatInstruction
-    step: Step
+    step: InstructionStep
     guard: tuple[int, bool]
     sources: tuple[int, ...]
     used: tuple[int, ...]
     targets: tuple[int, ...]
 
 
-def carrier(placed: FlatInstruction, plain: Step, outer: Step, binding: Binding) -> Step:
+def carrier(
+    placed: FlatInstruction, plain: InstructionStep, outer: InstructionStep, binding: Binding
+) -> InstructionStep:
     """Return the step that carries what is undefined, and runs an instruction.
 
     Args:
@@ -68,25 +70,25 @@ def carrier(placed: FlatInstruction, plain: Step, outer: Step, binding: Binding)
     spread = _rule(instruction)
     involved = frozenset((*sources, *used, *sums, *targets, this.guard[0]))
 
-    def run(chunk: Chunk) -> None:
-        if chunk.undefined.slots.keys().isdisjoint(involved):
-            outer(chunk)
+    def run(batch: Batch) -> None:
+        if batch.undefined.slots.keys().isdisjoint(involved):
+            outer(batch)
             return
-        chunk.undefined.user = placed
-        lanes = _executing(chunk, this)
-        for slot in (*used, *sums) if scale is not None and np.any(scale.read(chunk)) else used:
-            chunk.undefined.use(slot, lanes)
+        batch.undefined.user = placed
+        threads = _executing(batch, this)
+        for slot in (*used, *sums) if scale is not None and np.any(scale.read(batch)) else used:
+            batch.undefined.use(slot, threads)
         for slot in sums:
-            chunk.undefined.put(slot, lanes, np.zeros(1, np.uint8), NOBODY)
+            batch.undefined.put(slot, threads, np.zeros(1, np.uint8), NOBODY)
         if opcode in _OWN or opcode in _LOADS or not sources:
             for slot in targets if opcode not in _OWN else ():
-                chunk.undefined.put(slot, lanes, np.zeros(1, np.uint8), NOBODY)
-            outer(chunk)
+                batch.undefined.put(slot, threads, np.zeros(1, np.uint8), NOBODY)
+            outer(batch)
             return
-        results = spread(chunk, this, lanes) if len(lanes) else []
+        results = spread(batch, this, threads) if len(threads) else []
         for slot, (bits, checks) in zip(targets, results, strict=False):
-            chunk.undefined.put(slot, lanes, bits, checks)
-        outer(chunk)
+            batch.undefined.put(slot, threads, bits, checks)
+        outer(batch)
 
     return run
 
@@ -113,17 +115,17 @@ def _slots(operands: Iterable[Operand], binding: Binding) -> tuple[int, ...]:
     )
 
 
-def _executing(chunk: Chunk, this: _Carried) -> Lanes:
-    """Return the lanes whose guard holds; what it depends on is used."""
-    lanes, (slot, negated) = chunk.numbers(), this.guard
+def _executing(batch: Batch, this: _Carried) -> Threads:
+    """Return the threads whose guard holds; what it depends on is used."""
+    threads, (slot, negated) = batch.numbers(), this.guard
     if slot < 0:
-        return lanes
-    chunk.undefined.use(slot, lanes)
-    holds = np.broadcast_to(chunk.read(slot) ^ negated, lanes.shape)
-    return lanes if holds.all() else lanes[holds]
+        return threads
+    batch.undefined.use(slot, threads)
+    holds = np.broadcast_to(batch.read(slot) ^ negated, threads.shape)
+    return threads if holds.all() else threads[holds]
 
 
-_Spread = Callable[[Chunk, _Carried, Lanes], list[UndefinedBits]]
+_Spread = Callable[[Batch, _Carried, Threads], list[UndefinedBits]]
 
 
 def _rule(instruction: Instruction) -> _Spread:
@@ -143,18 +145,18 @@ def _rule(instruction: Instruction) -> _Spread:
     return _all_of_it
 
 
-def _given(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
-    known = (chunk.undefined.of(slot, lanes) for slot in dict.fromkeys(this.sources))
+def _given(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
+    known = (batch.undefined.of(slot, threads) for slot in dict.fromkeys(this.sources))
     return [each for each in known if each is not None]
 
 
-def _checks_of(chunk: Chunk, given: Sequence[UndefinedBits], lanes: Lanes) -> Array:
-    """Return for each lane the check that is due for a result.
+def _checks_of(batch: Batch, given: Sequence[UndefinedBits], threads: Threads) -> Array:
+    """Return for each thread the check that is due for a result.
 
     Where two are, an unwritten value goes before a read that is held back, and a later read before an earlier
     one, of which it is then known that its value is used. Of two unwritten values, both are reported.
     """
-    undefined, checks = chunk.undefined, np.full(len(lanes), NOBODY, np.int32)
+    undefined, checks = batch.undefined, np.full(len(threads), NOBODY, np.int32)
     for bits, numbers in given:
         here = bits != 0
         both = here & (checks != NOBODY) & (checks != numbers)
@@ -163,154 +165,154 @@ def _checks_of(chunk: Chunk, given: Sequence[UndefinedBits], lanes: Lanes) -> Ar
             is_first = np.where(held[0] == held[1], checks > numbers, held[1])
             keeps, loses = np.where(is_first, checks, numbers), np.where(is_first, numbers, checks)
             due = both & np.where(is_first, held[1], held[0])
-            undefined.settle(loses[due], lanes[due])
+            undefined.settle(loses[due], threads[due])
             also = both & ~held.any(axis=0)
-            undefined.join(keeps[also], loses[also], lanes[also])
+            undefined.join(keeps[also], loses[also], threads[also])
             checks = np.where(both, keeps, np.where(here, numbers, checks))
         else:
             checks = np.where(here, numbers, checks)
     return checks
 
 
-def _full(chunk: Chunk, slot: int) -> int:
-    return full_bits(chunk.registers[slot].dtype)
+def _full(batch: Batch, slot: int) -> int:
+    return full_bits(batch.registers[slot].dtype)
 
 
-def _bits_dtype(chunk: Chunk, slot: int) -> np.dtype[np.unsignedinteger[np.typing.NBitBase]]:
-    return np.dtype(f"u{chunk.registers[slot].dtype.itemsize}")
+def _bits_dtype(batch: Batch, slot: int) -> np.dtype[np.unsignedinteger[np.typing.NBitBase]]:
+    return np.dtype(f"u{batch.registers[slot].dtype.itemsize}")
 
 
-def _all_of_it(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+def _all_of_it(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
     """All bits of the results are undefined where any of a source is."""
-    given = _given(chunk, this, lanes)
-    checks = _checks_of(chunk, given, lanes)
+    given = _given(batch, this, threads)
+    checks = _checks_of(batch, given, threads)
     bad = checks != NOBODY
     return [
-        UndefinedBits(np.where(bad, _full(chunk, slot), 0).astype(_bits_dtype(chunk, slot)), checks)
+        UndefinedBits(np.where(bad, _full(batch, slot), 0).astype(_bits_dtype(batch, slot)), checks)
         for slot in this.targets
     ]
 
 
-def _compared(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+def _compared(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
     """A comparison that is combined with a predicate, which may decide alone."""
     *_, last = this.sources
     flags = this.placed.instruction.flags
     combine = next((f for f in flags if f in ("and", "or", "xor")), "xor")
-    results = _all_of_it(chunk, this, lanes)
-    predicate = chunk.undefined.of(last, lanes)
+    results = _all_of_it(batch, this, threads)
+    predicate = batch.undefined.of(last, threads)
     if combine == "xor" or predicate is not None:
         return results
-    active, chunk.active = chunk.active, lanes
-    value = np.broadcast_to(chunk.read(last), lanes.shape)
-    chunk.active = active
+    active, batch.active = batch.active, threads
+    value = np.broadcast_to(batch.read(last), threads.shape)
+    batch.active = active
     operand = this.placed.instruction.operands[-1]
     value = value ^ bool(getattr(operand, "negated", False))
     open_ = value if combine == "and" else ~value
     return [UndefinedBits(np.where(open_, bits, 0).astype(bits.dtype), checks) for bits, checks in results]
 
 
-def _summed(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+def _summed(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
     """Integers: what is below the lowest undefined bit is defined."""
-    given = _given(chunk, this, lanes)
-    lowest = np.zeros(len(lanes), np.uint64)
+    given = _given(batch, this, threads)
+    lowest = np.zeros(len(threads), np.uint64)
     for bits, _ in given:
         lowest |= bits.astype(np.uint64)
     lowest |= np.uint64(0) - lowest
-    checks = _checks_of(chunk, given, lanes)
-    return [UndefinedBits(lowest.astype(_bits_dtype(chunk, slot)), checks) for slot in this.targets]
+    checks = _checks_of(batch, given, threads)
+    return [UndefinedBits(lowest.astype(_bits_dtype(batch, slot)), checks) for slot in this.targets]
 
 
-def _by_half(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+def _by_half(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
     """Pairs of 16 bits, each on its own."""
-    given = _given(chunk, this, lanes)
-    halves = np.zeros((len(lanes), 2), np.uint16)
+    given = _given(batch, this, threads)
+    halves = np.zeros((len(threads), 2), np.uint16)
     for bits, _ in given:
         if bits.dtype.itemsize != 4:
-            return _all_of_it(chunk, this, lanes)
+            return _all_of_it(batch, this, threads)
         halves |= np.where(np.ascontiguousarray(bits).view(np.uint16).reshape(-1, 2) != 0, 0xFFFF, 0).astype(
             np.uint16
         )
-    checks, whole = _checks_of(chunk, given, lanes), halves.view(np.uint32).reshape(-1)
-    return [UndefinedBits(whole.astype(_bits_dtype(chunk, slot)), checks) for slot in this.targets]
+    checks, whole = _checks_of(batch, given, threads), halves.view(np.uint32).reshape(-1)
+    return [UndefinedBits(whole.astype(_bits_dtype(batch, slot)), checks) for slot in this.targets]
 
 
 _FLIPS = 3
 """Sources of which all combinations are tried."""
 
 
-def _flipped(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
+def _flipped(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
     """The bits of the results that change where undefined bits of the sources do."""
-    given = {slot: known for slot in this.sources if (known := chunk.undefined.of(slot, lanes)) is not None}
+    given = {slot: known for slot in this.sources if (known := batch.undefined.of(slot, threads)) is not None}
     counts = range(1, len(given) + 1) if len(given) <= _FLIPS else (1, len(given))
-    plain = _tried(chunk, this, lanes, {})
+    plain = _tried(batch, this, threads, {})
     changed = [value ^ value for value in plain]
     relevant = []
     for some in (some for n in counts for some in itertools.combinations(given, n)):
-        flipped = _tried(chunk, this, lanes, {slot: given[slot].bits for slot in some})
+        flipped = _tried(batch, this, threads, {slot: given[slot].bits for slot in some})
         differs = [one ^ other for one, other in zip(plain, flipped, strict=True)]
         changed = [known | bits for known, bits in zip(changed, differs, strict=True)]
         if len(some) == 1:
             depends = np.any([bits != 0 for bits in differs], axis=0)
             relevant.append(UndefinedBits(depends, given[some[0]].checks))
-    checks = _checks_of(chunk, relevant, lanes)
+    checks = _checks_of(batch, relevant, threads)
     if len(given) > 1:
         together = [
             UndefinedBits((checks == NOBODY) & (known.bits != 0), known.checks) for known in given.values()
         ]
-        checks = np.where(checks == NOBODY, _checks_of(chunk, together, lanes), checks)
+        checks = np.where(checks == NOBODY, _checks_of(batch, together, threads), checks)
     return [UndefinedBits(bits, checks) for bits in changed]
 
 
-def _tried(chunk: Chunk, this: _Carried, lanes: Lanes, flips: Mapping[int, Array]) -> list[Array]:
+def _tried(batch: Batch, this: _Carried, threads: Threads, flips: Mapping[int, Array]) -> list[Array]:
     """Return the bits of the results if some bits of sources were others; nothing is changed."""
-    registers, active = chunk.registers, chunk.active
+    registers, active = batch.registers, batch.active
     kept = {slot: registers[slot] for slot in (*this.targets, *flips)}
     for slot in this.targets:
         registers[slot] = kept[slot].copy()
     for slot, bits in flips.items():
-        value = np.broadcast_to(kept[slot], chunk.lanes).copy()
+        value = np.broadcast_to(kept[slot], batch.threads).copy()
         if value.dtype == np.bool_:
-            value[lanes] ^= bits != 0
+            value[threads] ^= bits != 0
         else:
-            value.view(bits.dtype)[lanes] ^= bits
+            value.view(bits.dtype)[threads] ^= bits
         registers[slot] = value
-    chunk.active, chunk.repeats = lanes, True
-    this.step(chunk)
+    batch.active, batch.repeats = threads, True
+    this.step(batch)
     results = []
     for slot in this.targets:
-        value = np.broadcast_to(registers[slot], chunk.lanes)[lanes]
+        value = np.broadcast_to(registers[slot], batch.threads)[threads]
         results.append(np.ascontiguousarray(value).view(f"u{value.itemsize}"))
-    chunk.active, chunk.repeats = active, False
+    batch.active, batch.repeats = active, False
     for slot, value in kept.items():
         registers[slot] = value
     return results
 
 
-def _shuffled(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
-    """A shuffle: the bits of the lane that is read, and its check."""
+def _shuffled(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
+    """A shuffle: the bits of the thread that is read, and its check."""
     slot = this.sources[0]
-    known = chunk.undefined.slots.get(slot)
-    if known is None or any(chunk.undefined.of(other, lanes) for other in this.sources[1:]):
-        return _all_of_it(chunk, this, lanes)
-    kept = chunk.registers[slot]
+    known = batch.undefined.slots.get(slot)
+    if known is None or any(batch.undefined.of(other, threads) for other in this.sources[1:]):
+        return _all_of_it(batch, this, threads)
+    kept = batch.registers[slot]
     moved = []
     for row in (known.bits, known.checks):
-        chunk.registers[slot] = np.ascontiguousarray(row).view(kept.dtype)
-        moved.append(_tried(chunk, this, lanes, {})[0])
-    chunk.registers[slot] = kept
+        batch.registers[slot] = np.ascontiguousarray(row).view(kept.dtype)
+        moved.append(_tried(batch, this, threads, {})[0])
+    batch.registers[slot] = kept
     bits, checks = moved[0], moved[1].view(np.int32)
-    inside = [UndefinedBits(np.zeros(len(lanes), np.uint8), checks) for _ in this.targets[1:]]
+    inside = [UndefinedBits(np.zeros(len(threads), np.uint8), checks) for _ in this.targets[1:]]
     return [UndefinedBits(bits, checks), *inside]
 
 
-def _voted(chunk: Chunk, this: _Carried, lanes: Lanes) -> list[UndefinedBits]:
-    """A vote: the results that change if the undefined votes do, in every lane of the warp."""
+def _voted(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
+    """A vote: the results that change if the undefined votes do, in every thread of the warp."""
     slot = this.sources[0]
-    known = chunk.undefined.of(slot, lanes)
+    known = batch.undefined.of(slot, threads)
     if known is None:
-        return _all_of_it(chunk, this, lanes)
+        return _all_of_it(batch, this, threads)
     own = np.where(known.bits != 0, known.checks, NOBODY)
-    latest = np.full(chunk.lanes // WARP, NOBODY, np.int32)
-    np.maximum.at(latest, lanes // WARP, own)
-    trials = [_tried(chunk, this, lanes, {slot: known.bits}), _tried(chunk, this, lanes, {})]
-    return [UndefinedBits(one ^ other, latest[lanes // WARP]) for one, other in zip(*trials, strict=True)]
+    latest = np.full(batch.threads // WARP, NOBODY, np.int32)
+    np.maximum.at(latest, threads // WARP, own)
+    trials = [_tried(batch, this, threads, {slot: known.bits}), _tried(batch, this, threads, {})]
+    return [UndefinedBits(one ^ other, latest[threads // WARP]) for one, other in zip(*trials, strict=True)]

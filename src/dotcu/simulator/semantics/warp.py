@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
-from dotcu.simulator.machine.shape import WARP, Lanes, merged
-from dotcu.simulator.machine.state import Chunk, Step, pack_bits
+from dotcu.simulator.machine.shape import WARP, Threads, merged
+from dotcu.simulator.machine.state import Batch, InstructionStep, pack_bits
 from dotcu.simulator.machine.undefined import HeldCheck
 from dotcu.simulator.program.binding import (
     MANY,
@@ -47,53 +47,53 @@ class Rendezvous(NamedTuple):
         gather: Keeps back lanes that wait for more than their warp; returns whether any go on.
     """
 
-    step: Step
+    step: InstructionStep
     placed: FlatInstruction
     mask: int
-    gather: Callable[[Chunk, FlatInstruction, int, Array], bool] | None = None
+    gather: Callable[[Batch, FlatInstruction, int, Array], bool] | None = None
 
-    def admit(self, number: int, guard: tuple[int, bool]) -> Callable[[Chunk], bool]:
+    def admit(self, number: int, guard: tuple[int, bool]) -> Callable[[Batch], bool]:
         """Return the function that admits lanes to the basic block of that number.
 
         Args:
             number: The block.
-            guard: The slot of the instruction's predicate, -1 without one, and whether it is negated. Lanes
+            guard: The slot of the instruction's predicate, -1 without one, and whether it is negated. Threads
                 where it does not hold take no part, and do not wait.
         """
         _, placed, slot, gather = self
         predicate, negated = guard
 
-        def admit(chunk: Chunk) -> bool:
-            everyone = chunk.active is None
+        def admit(batch: Batch) -> bool:
+            everyone = batch.active is None
             if gather is not None:
-                return everyone or gather(chunk, placed, number, chunk.registers[slot])
-            mask = chunk.registers[slot]
+                return everyone or gather(batch, placed, number, batch.registers[slot])
+            mask = batch.registers[slot]
             if not (everyone and mask.size == 1 and mask[0] == 0xFFFFFFFF):
-                if not _gather(chunk, placed, number, chunk.read(slot)):
+                if not _gather(batch, placed, number, batch.read(slot)):
                     return False
-                mask = chunk.read(slot)
-            chunk.clocks.hand_on(chunk.active, mask)
+                mask = batch.read(slot)
+            batch.clocks.hand_on(batch.active, mask)
             return True
 
-        def admit_guarded(chunk: Chunk) -> bool:
-            lanes = chunk.numbers()
-            holds = np.broadcast_to(chunk.read(predicate) ^ negated, lanes.shape)
+        def admit_guarded(batch: Batch) -> bool:
+            lanes = batch.numbers()
+            holds = np.broadcast_to(batch.read(predicate) ^ negated, lanes.shape)
             if holds.all():
-                return admit(chunk)
-            chunk.active = lanes[holds]
-            takes_part = len(chunk.active) > 0 and admit(chunk)
-            chunk.active = merged(lanes[~holds], chunk.numbers()) if takes_part else lanes[~holds]
+                return admit(batch)
+            batch.active = lanes[holds]
+            takes_part = len(batch.active) > 0 and admit(batch)
+            batch.active = merged(lanes[~holds], batch.numbers()) if takes_part else lanes[~holds]
             return True
 
         return admit if predicate < 0 else admit_guarded
 
 
-def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> bool:
+def _gather(batch: Batch, placed: FlatInstruction, number: int, mask: Array) -> bool:
     """Keep back lanes whose mask names living lanes that are elsewhere; whether any go on."""
-    lanes = chunk.numbers()
+    lanes = batch.numbers()
     warps = lanes // WARP
-    here = chunk.warp_bits(chunk.active)[warps]
-    living = pack_bits(chunk.live)[warps]
+    here = batch.warp_bits(batch.active)[warps]
+    living = pack_bits(batch.live)[warps]
     outside = (mask & _BITS[lanes % WARP]) == 0
     if outside.any():
         message = (
@@ -101,24 +101,24 @@ def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> 
             "The mask has to name every thread that takes part: 0xffffffff, or __activemask() before "
             "the condition."
         )
-        chunk.report("barrier", placed, lanes[outside], message)
+        batch.report("barrier", placed, lanes[outside], message)
     if placed.instruction.opcode in _RESULTS_OF_ALL:
-        exited = pack_bits(chunk.existing & ~chunk.live)[warps]
-        _check_members(chunk, placed, exited, np.broadcast_to(mask, lanes.shape))
+        exited = pack_bits(batch.existing & ~batch.live)[warps]
+        _check_members(batch, placed, exited, np.broadcast_to(mask, lanes.shape))
     absent = (mask & living & ~here) != 0
     if absent.any():
-        chunk.stall(number, lanes[absent])
-        chunk.active = lanes[~absent]
+        batch.stall(number, lanes[absent])
+        batch.active = lanes[~absent]
         mask = mask if mask.size == 1 else mask[~absent]
     if mask.size > 1:
-        _check_masks(chunk, placed, mask)
-    return bool(len(chunk.numbers()))
+        _check_masks(batch, placed, mask)
+    return bool(len(batch.numbers()))
 
 
-def _check_masks(chunk: Chunk, placed: FlatInstruction, mask: Array) -> None:
+def _check_masks(batch: Batch, placed: FlatInstruction, mask: Array) -> None:
     """Report lanes whose mask names a lane that passes another mask."""
-    rows = _rows(chunk, mask)
-    present = _present(chunk)
+    rows = _rows(batch, mask)
+    present = _present(batch)
     apart = np.flatnonzero(((rows != rows.max(axis=1, keepdims=True)) & present).any(axis=1))
     if not len(apart):
         return
@@ -132,33 +132,33 @@ def _check_masks(chunk: Chunk, placed: FlatInstruction, mask: Array) -> None:
             f"{first[1]:#010x}. All lanes that a mask names have to pass the same one: compute it once, by "
             "__ballot_sync() before the condition, or by __match_any_sync()."
         )
-        chunk.report("barrier", placed, np.unique(apart[warps] * WARP + lanes), message)
+        batch.report("barrier", placed, np.unique(apart[warps] * WARP + lanes), message)
 
 
 # Rows of 32: a value for every lane of every warp
 
 
-def _rows(chunk: Chunk, value: Array, fill: int = 0) -> Array:
+def _rows(batch: Batch, value: Array, fill: int = 0) -> Array:
     """The active lanes' values as rows of warps, the other lanes filled."""
-    if value.size == chunk.lanes:
+    if value.size == batch.threads:
         return value.reshape(-1, WARP)
-    if chunk.active is None:
-        return np.broadcast_to(value, chunk.lanes).reshape(-1, WARP)
-    spread = np.full(chunk.lanes, fill, value.dtype)
-    spread[chunk.active] = value
+    if batch.active is None:
+        return np.broadcast_to(value, batch.threads).reshape(-1, WARP)
+    spread = np.full(batch.threads, fill, value.dtype)
+    spread[batch.active] = value
     return spread.reshape(-1, WARP)
 
 
-def _give_back(chunk: Chunk, target: DestinationOperand, values: Array) -> None:
+def _give_back(batch: Batch, target: DestinationOperand, values: Array) -> None:
     """Write rows of warps to the active lanes."""
     flat = values.reshape(-1)
-    target.write(chunk, flat if chunk.active is None else flat[chunk.active])
+    target.write(batch, flat if batch.active is None else flat[batch.active])
 
 
-Bind = Callable[[FlatInstruction, Binding], Rendezvous]
+RendezvousBinder = Callable[[FlatInstruction, Binding], Rendezvous]
 
 
-def _of_members(bind: Callable[[FlatInstruction, Binding, int], Step]) -> Bind:
+def _of_members(bind: Callable[[FlatInstruction, Binding, int], InstructionStep]) -> RendezvousBinder:
     """Make an instruction's step a rendezvous of the lanes that its last operand names."""
 
     def bound(placed: FlatInstruction, binding: Binding) -> Rendezvous:
@@ -183,7 +183,7 @@ def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, Desti
     return binding.destination(first), None if isinstance(second, Sink) else binding.destination(second)
 
 
-def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> Step:
+def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """shfl.sync: each lane reads a register of another lane of its segment."""
     mode = _mode(placed.instruction, _SHUFFLES)
     results, *operands, _ = counted(placed.instruction.operands, 5)
@@ -191,61 +191,61 @@ def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
 
-    def step(chunk: Chunk) -> None:
-        value = _rows(chunk, a.read(chunk))
-        offset, control = b.read(chunk), c.read(chunk)
+    def step(batch: Batch) -> None:
+        value = _rows(batch, a.read(batch))
+        offset, control = b.read(batch), c.read(batch)
         if offset.size == control.size == 1:  # every warp does the same
             source, holds = _sources(mode, offset, control)
             result = value[:, source]
         else:
-            source, holds = _sources(mode, _rows(chunk, offset), _rows(chunk, control))
+            source, holds = _sources(mode, _rows(batch, offset), _rows(batch, control))
             result = np.take_along_axis(value, source, axis=1)
-        _give_back(chunk, target, result)
-        mask = chunk.read(members)
-        if chunk.active is not None or mask.size > 1 or mask[0] != 0xFFFFFFFF:
-            _check_sources(chunk, placed, np.broadcast_to(source, result.shape), mask, target.slot)
+        _give_back(batch, target, result)
+        mask = batch.read(members)
+        if batch.active is not None or mask.size > 1 or mask[0] != 0xFFFFFFFF:
+            _check_sources(batch, placed, np.broadcast_to(source, result.shape), mask, target.slot)
         if inside is not None:
-            _give_back(chunk, inside, np.broadcast_to(holds, result.shape).copy())
+            _give_back(batch, inside, np.broadcast_to(holds, result.shape).copy())
 
     return step
 
 
-def _check_sources(chunk: Chunk, placed: FlatInstruction, source: Array, mask: Array, slot: int) -> None:
+def _check_sources(batch: Batch, placed: FlatInstruction, source: Array, mask: Array, slot: int) -> None:
     """Hold a finding of lanes that get the value of a lane which is not there, or which their mask omits.
 
     Args:
-        chunk, placed, mask: The blocks that run together, the shuffle, and its member mask.
+        batch, placed, mask: The blocks that run together, the shuffle, and its member mask.
         source, slot: The lane that each lane reads, and the register that gets the value.
     """
-    lanes = chunk.numbers()
+    lanes = batch.numbers()
     read = source.reshape(-1)[lanes]
     masks = np.broadcast_to(mask, lanes.shape)
-    wrong = np.flatnonzero((chunk.warp_bits(lanes)[lanes // WARP] & masks & _BITS[read]) == 0)
-    if not len(wrong) or chunk.repeats:
+    wrong = np.flatnonzero((batch.warp_bits(lanes)[lanes // WARP] & masks & _BITS[read]) == 0)
+    if not len(wrong) or batch.repeats:
         return
-    own, read, masks, live = lanes[wrong], read[wrong], masks[wrong], chunk.live.copy()
+    own, read, masks, live = lanes[wrong], read[wrong], masks[wrong], batch.live.copy()
 
-    def report(used: Lanes) -> None:
+    def report(used: Threads) -> None:
         at = int(np.searchsorted(own, used[0]))
-        shown = _describe_mask(chunk, live, int(used[0]), int(masks[at]))
+        shown = _describe_mask(batch, live, int(used[0]), int(masks[at]))
         message = (
             f"lane {used[0] % WARP} reads from lane {read[at]}, which takes no part: {shown}. "
             f"What it gets is undefined. {_REMEDY}"
         )
-        chunk.report("barrier", placed, used, message)
+        batch.report("barrier", placed, used, message)
 
-    check = chunk.undefined.hold(HeldCheck(report, own, np.zeros(chunk.lanes, bool)))
-    chunk.undefined.put(slot, own, np.full(len(own), 0xFFFFFFFF, np.uint32), check)
+    check = batch.undefined.hold(HeldCheck(report, own, np.zeros(batch.threads, bool)))
+    batch.undefined.put(slot, own, np.full(len(own), 0xFFFFFFFF, np.uint32), check)
 
 
-def _check_members(chunk: Chunk, placed: FlatInstruction, exited: Array, mask: Array) -> None:
+def _check_members(batch: Batch, placed: FlatInstruction, exited: Array, mask: Array) -> None:
     """Report lanes whose mask names lanes that have exited; a short last warp may name what it lacks."""
-    lanes = chunk.numbers()
+    lanes = batch.numbers()
     wrong = np.flatnonzero((mask & exited) != 0)
     if len(wrong):
-        shown = _describe_mask(chunk, chunk.live, int(lanes[wrong[0]]), int(mask[wrong[0]]))
+        shown = _describe_mask(batch, batch.live, int(lanes[wrong[0]]), int(mask[wrong[0]]))
         message = f"{shown}. They have no say in the result. {_REMEDY}"
-        chunk.report("barrier", placed, lanes[wrong], message)
+        batch.report("barrier", placed, lanes[wrong], message)
 
 
 _RESULTS_OF_ALL = frozenset({"vote", "match", "redux", "elect"})
@@ -256,15 +256,15 @@ _REMEDY = (
 )
 
 
-def _describe_mask(chunk: Chunk, live: Array, lane: int, mask: int) -> str:
+def _describe_mask(batch: Batch, live: Array, lane: int, mask: int) -> str:
     """Return the words for a mask, and for the lanes of it that have exited or are not there."""
     first = lane // WARP * WARP
     named = [k for k in range(WARP) if mask >> k & 1 and not live[first + k]]
     sides = [
-        (f"lanes {_shown([k for k in named if chunk.existing[first + k] == exists])}, which {why}", exists)
+        (f"lanes {_shown([k for k in named if batch.existing[first + k] == exists])}, which {why}", exists)
         for exists, why in ((True, "have exited"), (False, "the block does not have"))
     ]
-    there = [words for words, exists in sides if any(chunk.existing[first + k] == exists for k in named)]
+    there = [words for words, exists in sides if any(batch.existing[first + k] == exists for k in named)]
     return f"the mask {mask:#010x} names {' and '.join(there) or 'other lanes'}"
 
 
@@ -295,14 +295,14 @@ _SHUFFLES: Mapping[str, Callable[[Array, Array, Array], Array]] = {
 }
 
 
-def _present(chunk: Chunk) -> Array:
+def _present(batch: Batch) -> Array:
     """The active lanes as rows of warps."""
-    return _rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
+    return _rows(batch, np.ones(1 if batch.active is None else len(batch.active), bool))
 
 
-def _named(chunk: Chunk, mask: Array) -> Array:
+def _named(batch: Batch, mask: Array) -> Array:
     """For each lane of each warp, the member mask as 32 booleans: rows of warps, lanes, members."""
-    return ((_rows(chunk, mask)[:, :, None] & _BITS) != 0) & _present(chunk)[:, None, :]
+    return ((_rows(batch, mask)[:, :, None] & _BITS) != 0) & _present(batch)[:, None, :]
 
 
 # From the members who say yes, and the members, both as bits.
@@ -314,24 +314,24 @@ _VOTES: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _vote(placed: FlatInstruction, binding: Binding, members: int) -> Step:
+def _vote(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """vote.sync: all, any, uni or ballot of a predicate."""
     result = _VOTES[_mode(placed.instruction, _VOTES)]
     to, predicate, _ = counted(placed.instruction.operands, 3)
     target, source = binding.destination(to), binding.source(predicate, "pred")
 
-    def step(chunk: Chunk) -> None:
-        present = _present(chunk)
-        yes = _rows(chunk, source.read(chunk)) & present
+    def step(batch: Batch) -> None:
+        present = _present(batch)
+        yes = _rows(batch, source.read(batch)) & present
         ballot = pack_bits(np.ascontiguousarray(yes))[:, None]
         here = pack_bits(np.ascontiguousarray(present))[:, None]
-        named = _rows(chunk, chunk.read(members))
-        _give_back(chunk, target, result(ballot & named, here & named))
+        named = _rows(batch, batch.read(members))
+        _give_back(batch, target, result(ballot & named, here & named))
 
     return step
 
 
-def _match(placed: FlatInstruction, binding: Binding, members: int) -> Step:
+def _match(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """match.sync: which members hold the same value."""
     instruction = placed.instruction
     everyone = _mode(instruction, ("all", "any")) == "all"
@@ -339,17 +339,17 @@ def _match(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     target, same = _both(results, binding)
     source = binding.source(value, only(instruction.types).replace("b", "u"))
 
-    def step(chunk: Chunk) -> None:
-        value = _rows(chunk, source.read(chunk))
-        named = _named(chunk, chunk.read(members))
+    def step(batch: Batch) -> None:
+        value = _rows(batch, source.read(batch))
+        named = _named(batch, batch.read(members))
         equal = (value[:, :, None] == value[:, None, :]) & named
         bits = np.packbits(equal, axis=-1, bitorder="little").view(np.uint32)[..., 0]
         if everyone:
             agreed = (equal == named).all(axis=-1)
             bits = np.where(agreed, bits, np.uint32(0))
             if same is not None:
-                _give_back(chunk, same, agreed)
-        _give_back(chunk, target, bits)
+                _give_back(batch, same, agreed)
+        _give_back(batch, target, bits)
 
     return step
 
@@ -364,7 +364,7 @@ _REDUCE: Mapping[str, tuple[np.ufunc, Callable[[np.dtype[np.int32]], int]]] = {
 }
 
 
-def _redux(placed: FlatInstruction, binding: Binding, members: int) -> Step:
+def _redux(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """redux.sync: a reduction over the members."""
     instruction = placed.instruction
     mode, type_ = _mode(instruction, _REDUCE), only(instruction.types)
@@ -375,41 +375,41 @@ def _redux(placed: FlatInstruction, binding: Binding, members: int) -> Step:
     target, source = binding.destination(to), binding.source(value, type_)
     require(target.dtype.itemsize == 4)
 
-    def step(chunk: Chunk) -> None:
-        value = _rows(chunk, source.read(chunk))
-        named = _named(chunk, chunk.read(members))
+    def step(batch: Batch) -> None:
+        value = _rows(batch, source.read(batch))
+        named = _named(batch, batch.read(members))
         filled = np.where(named, value[:, None, :], neutral)
-        _give_back(chunk, target, ufunc.reduce(filled, axis=-1, dtype=dtype))
+        _give_back(batch, target, ufunc.reduce(filled, axis=-1, dtype=dtype))
 
     return step
 
 
-def _elect(placed: FlatInstruction, binding: Binding, members: int) -> Step:
+def _elect(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """elect.sync: the lowest member is elected."""
     target, elected = _both(counted(placed.instruction.operands, 2)[0], binding)
 
-    def step(chunk: Chunk) -> None:
-        leader = _named(chunk, chunk.read(members)).argmax(axis=-1).astype(np.uint32)
-        _give_back(chunk, target, leader)
+    def step(batch: Batch) -> None:
+        leader = _named(batch, batch.read(members)).argmax(axis=-1).astype(np.uint32)
+        _give_back(batch, target, leader)
         if elected is not None:
-            _give_back(chunk, elected, leader == _LANES)
+            _give_back(batch, elected, leader == _LANES)
 
     return step
 
 
-def _barrier(placed: FlatInstruction, binding: Binding, members: int) -> Step:
+def _barrier(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """bar.warp.sync: the rendezvous, and order between what its members did and will do."""
-    return lambda chunk: chunk.clocks.warp(chunk.active, chunk.read(members))
+    return lambda batch: batch.clocks.warp(batch.active, batch.read(members))
 
 
-def bind_activemask(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_activemask(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """activemask: which lanes of the warp run this instruction together."""
     target = binding.destination(only(placed.instruction.operands))
 
-    return lambda chunk: _give_back(chunk, target, np.repeat(chunk.warp_bits(chunk.active), WARP))
+    return lambda batch: _give_back(batch, target, np.repeat(batch.warp_bits(batch.active), WARP))
 
 
-WARP_INSTRUCTIONS: Mapping[str, Bind] = {
+WARP_INSTRUCTIONS: Mapping[str, RendezvousBinder] = {
     "shfl": _of_members(_shfl),
     "vote": _of_members(_vote),
     "match": _of_members(_match),

@@ -405,21 +405,21 @@ def _check_distinct(launch: TileLaunch, access: TileAccess, part: Places, bits: 
 
 # Atomics
 
-Update = Callable[..., Array]
+TileUpdate = Callable[..., Array]
 """Gives the new value of an element, of the old one and the operands."""
 
 
-def _as_unsigned(compute: Update) -> Update:
+def _as_unsigned(compute: TileUpdate) -> TileUpdate:
     return lambda a, b: compute(a.view(f"u{a.itemsize}"), b.view(f"u{b.itemsize}")).view(a.dtype)
 
 
-def _add_floats(element: str) -> Update:
+def _add_floats(element: str) -> TileUpdate:
     if element in ("f32", "f64"):
         return add_in_global
     return lambda a, b: rounded(a + b, element)
 
 
-_UPDATES: Mapping[str, Update] = {
+_UPDATES: Mapping[str, TileUpdate] = {
     **AT_ONCE,
     "umax": _as_unsigned(np.maximum),
     "umin": _as_unsigned(np.minimum),
@@ -427,7 +427,7 @@ _UPDATES: Mapping[str, Update] = {
 }
 
 
-def update_of(mode: str, element: str) -> Update:
+def update_of(mode: str, element: str) -> TileUpdate:
     """Return the function of an atomic operation: of the value in memory and the operand."""
     return _add_floats(element) if mode in ("add", "addf") and is_float(element) else _UPDATES[mode]
 
@@ -468,7 +468,7 @@ def _change(
     access: TileAccess,
     part: Places,
     operands: Sequence[Array],
-    update: Update,
+    update: TileUpdate,
     at_once: np.ufunc | None,
 ) -> Array:
     """Change the elements of a part; those that several operands reach, in their order.

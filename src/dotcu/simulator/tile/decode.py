@@ -12,7 +12,7 @@ from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.builtins import fill
 from dotcu.simulator.tile.access import EXTENTS, MEMORY, TensorView
 from dotcu.simulator.tile.elements import constant, dtype_of, is_float
-from dotcu.simulator.tile.operations import COMPUTED, Body, reduce_tiles, scan_tiles
+from dotcu.simulator.tile.operations import COMPUTED, RegionBody, reduce_tiles, scan_tiles
 from dotcu.simulator.tile.state import (
     VIEWS,
     Binder,
@@ -107,11 +107,11 @@ def _pointee_bytes(decoder: TileDecoder, pointer: int) -> int:
     return max(1, ELEMENT_BITS[decoder.function.types[pointer].pointee] // 8)
 
 
-def _body(decoder: TileDecoder, operation: TileOperation) -> Callable[[TileLaunch], Body]:
+def _body(decoder: TileDecoder, operation: TileOperation) -> Callable[[TileLaunch], RegionBody]:
     """Return the function of a reduction's or a scan's region, applied to whole arrays."""
     code = decoder.region(operation.regions[0])
 
-    def start(launch: TileLaunch) -> Body:
+    def start(launch: TileLaunch) -> RegionBody:
         def apply(arrays: Sequence[Array]) -> list[Array]:
             values, shape = launch.values, arrays[0].shape
             for argument, each in zip(code.arguments, arrays, strict=True):

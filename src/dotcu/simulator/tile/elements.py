@@ -151,10 +151,10 @@ def constant(literal: TileConstant) -> Array:
     return values.reshape(type_.shape)
 
 
-Function = Callable[..., Any]
+ArrayFunction = Callable[..., Any]
 
 
-def in_rows(function: Function) -> Function:
+def in_rows(function: ArrayFunction) -> ArrayFunction:
     """Return a function of one-dimensional arrays as one of arrays of any shape, which are broadcast."""
 
     def run(*arrays: Array) -> Array:

@@ -19,7 +19,7 @@ from dotcu.simulator.semantics.arithmetic.integer import high_half
 from dotcu.simulator.semantics.arithmetic.rounding import ROUNDED, extreme, flush, fused, to_odd, two_sum
 from dotcu.simulator.tile.elements import (
     MODES,
-    Function,
+    ArrayFunction,
     cut_tf32,
     dtype_of,
     from_bits,
@@ -32,7 +32,7 @@ from dotcu.tile_ir.module import ELEMENT_BITS, TileFunction, TileOperation
 
 _ONE_THREAD = 1 << 18  # OpenBLAS, interface/gemm.c: products M N K up to this take no other thread
 
-Maker = Callable[[TileOperation, TileFunction], Function]
+FunctionMaker = Callable[[TileOperation, TileFunction], ArrayFunction]
 
 
 def _element(operation: TileOperation, function: TileFunction) -> str:
@@ -43,9 +43,9 @@ def _target(operation: TileOperation, function: TileFunction) -> str:
     return function.types[operation.results[0]].element
 
 
-def _finished(compute: Function, operation: TileOperation, element: str) -> Function:
+def _finished(compute: ArrayFunction, operation: TileOperation, element: str) -> ArrayFunction:
     """Return a function of floats with flushing and the rounding to its type."""
-    finish: Function = compute
+    finish: ArrayFunction = compute
     if element not in ("f32", "f64"):
         finish = lambda *a: rounded(compute(*a), element)  # noqa: E731
     if not operation.attributes.get("flush_to_zero"):
@@ -53,13 +53,13 @@ def _finished(compute: Function, operation: TileOperation, element: str) -> Func
     return lambda *a: flush(np.asarray(finish(*(flush(np.asarray(x)) for x in a))))
 
 
-_NEAREST: Mapping[str, Function] = {
+_NEAREST: Mapping[str, ArrayFunction] = {
     "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "sqrt": np.sqrt,
 }  # fmt: skip
 _OPCODES = {"addf": "add", "subf": "sub", "mulf": "mul", "divf": "div", "sqrt": "sqrt"}
 
 
-def _rounding(operation: TileOperation, function: TileFunction) -> Function:
+def _rounding(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     element = _element(operation, function)
     mode = MODES.get(operation.attributes["rounding_mode"], "rn")
     compute = _NEAREST[operation.name]
@@ -73,7 +73,7 @@ def _rounding(operation: TileOperation, function: TileFunction) -> Function:
     return _finished(compute, operation, element)
 
 
-def _fma(operation: TileOperation, function: TileFunction) -> Function:
+def _fma(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     element = _element(operation, function)
     mode = MODES.get(operation.attributes["rounding_mode"], "rn")
     if element in ("f32", "f64"):
@@ -87,10 +87,10 @@ def _fma(operation: TileOperation, function: TileFunction) -> Function:
     return _finished(in_rows(half), operation, element)
 
 
-def _precise(compute: Function) -> Maker:
+def _precise(compute: ArrayFunction) -> FunctionMaker:
     """Return the maker of a function that is computed in float64."""
 
-    def make(operation: TileOperation, function: TileFunction) -> Function:
+    def make(operation: TileOperation, function: TileFunction) -> ArrayFunction:
         element = _element(operation, function)
         held = dtype_of(element)
 
@@ -103,8 +103,8 @@ def _precise(compute: Function) -> Maker:
     return make
 
 
-def _extreme(largest: bool) -> Maker:
-    def make(operation: TileOperation, function: TileFunction) -> Function:
+def _extreme(largest: bool) -> FunctionMaker:
+    def make(operation: TileOperation, function: TileFunction) -> ArrayFunction:
         nan = bool(operation.attributes.get("propagate_nan"))
         compute = in_rows(lambda a, b: extreme(a, b, largest=largest, nan=nan, signs=False))
         return _finished(compute, operation, _element(operation, function))
@@ -112,7 +112,7 @@ def _extreme(largest: bool) -> Maker:
     return make
 
 
-def _plain(compute: Function) -> Maker:
+def _plain(compute: ArrayFunction) -> FunctionMaker:
     return lambda operation, function: compute
 
 
@@ -129,10 +129,10 @@ def _signed(a: Array) -> Array:
     return -np.asarray(a).view(np.int8) if a.dtype == bool else a
 
 
-def _by_sign(compute: Function, *, comparison: bool = False) -> Maker:
+def _by_sign(compute: ArrayFunction, *, comparison: bool = False) -> FunctionMaker:
     """Return the maker of a function of integers that are signed or not."""
 
-    def make(operation: TileOperation, function: TileFunction) -> Function:
+    def make(operation: TileOperation, function: TileFunction) -> ArrayFunction:
         held = np.dtype(bool) if comparison else dtype_of(_element(operation, function))
         read = _signed if operation.attributes["signedness"] == "signed" else _unsigned
 
@@ -147,7 +147,7 @@ def _by_sign(compute: Function, *, comparison: bool = False) -> Maker:
     return make
 
 
-def _flags(on_flags: Function, compute: Function) -> Maker:
+def _flags(on_flags: ArrayFunction, compute: ArrayFunction) -> FunctionMaker:
     """Return the maker of a function of integers that differs for i1, which has one bit only."""
     return lambda operation, function: on_flags if _element(operation, function) == "i1" else compute
 
@@ -164,7 +164,7 @@ def _quotient(a: Array, b: Array, rounding: str) -> Array:
     return floor + (inexact & ((a < 0) != (safe < 0))).astype(a.dtype)
 
 
-def _divide(operation: TileOperation, function: TileFunction) -> Function:
+def _divide(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     rounding = operation.attributes["rounding"]
     return _by_sign(lambda a, b: _quotient(a, b, rounding))(operation, function)
 
@@ -173,7 +173,7 @@ def _remainder(a: Array, b: Array) -> Array:
     return np.where(b == 0, a, a - _quotient(a, b, "zero") * b)
 
 
-def _shifted(compute: Function, operation: TileOperation, function: TileFunction) -> Function:
+def _shifted(compute: ArrayFunction, operation: TileOperation, function: TileFunction) -> ArrayFunction:
     """Return a shift; by as many bits as there are, or more, it gives 0 or the sign."""
     bits = ELEMENT_BITS[_element(operation, function)]
     signed = operation.attributes.get("signedness") == "signed"
@@ -197,18 +197,18 @@ def _high_half(a: Array, b: Array) -> Array:
 
 # Comparisons
 
-_COMPARISONS: Mapping[str, Function] = {
+_COMPARISONS: Mapping[str, ArrayFunction] = {
     "equal": np.equal, "not_equal": np.not_equal, "less_than": np.less, "less_than_or_equal": np.less_equal,
     "greater_than": np.greater, "greater_than_or_equal": np.greater_equal,
 }  # fmt: skip
 
 
-def _compare(operation: TileOperation, function: TileFunction) -> Function:
+def _compare(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     compute = _COMPARISONS[operation.attributes["comparison_predicate"]]
     return _by_sign(compute, comparison=True)(operation, function)
 
 
-def _compare_floats(operation: TileOperation, function: TileFunction) -> Function:
+def _compare_floats(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     predicate = operation.attributes["comparison_predicate"]
     compute = _COMPARISONS[predicate]
     if operation.attributes["comparison_ordering"] == "unordered":
@@ -223,21 +223,21 @@ def _compare_floats(operation: TileOperation, function: TileFunction) -> Functio
 # Conversions
 
 
-def _extend(operation: TileOperation, function: TileFunction) -> Function:
+def _extend(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     held = dtype_of(_target(operation, function))
     if operation.attributes["signedness"] == "signed":
         return lambda a: np.asarray(_signed(a)).astype(held)
     return lambda a: _unsigned(a).astype(held)
 
 
-def _truncate(operation: TileOperation, function: TileFunction) -> Function:
+def _truncate(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     held = dtype_of(_target(operation, function))
     if held.kind == "b":
         return lambda a: (a & 1) != 0
     return lambda a: np.asarray(a).astype(held)
 
 
-def _float_to_float(operation: TileOperation, function: TileFunction) -> Function:
+def _float_to_float(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     source, target = _element(operation, function), _target(operation, function)
     mode = operation.attributes["rounding_mode"]
     if target == "f64" or (target == "f32" and source != "f64"):
@@ -245,7 +245,7 @@ def _float_to_float(operation: TileOperation, function: TileFunction) -> Functio
     return lambda a: rounded(np.asarray(a), target, mode)
 
 
-def _integer_to_float(operation: TileOperation, function: TileFunction) -> Function:
+def _integer_to_float(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     target, mode = _target(operation, function), operation.attributes["rounding_mode"]
     read = _signed if operation.attributes["signedness"] == "signed" else _unsigned
     if target == "f64":
@@ -253,7 +253,7 @@ def _integer_to_float(operation: TileOperation, function: TileFunction) -> Funct
     return in_rows(lambda a: rounded(odd_double(np.asarray(read(a))), target, mode))
 
 
-def _float_to_integer(operation: TileOperation, function: TileFunction) -> Function:
+def _float_to_integer(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     target = dtype_of(_target(operation, function))
     kind = "i" if operation.attributes["signedness"] == "signed" else "u"
     held = np.dtype(f"{kind}{target.itemsize}")
@@ -267,28 +267,28 @@ def _shape(operation: TileOperation, function: TileFunction) -> tuple[int, ...]:
     return function.types[operation.results[0]].shape
 
 
-def _of_shape(compute: Callable[[Array, tuple[int, ...]], Array]) -> Maker:
+def _of_shape(compute: Callable[[Array, tuple[int, ...]], Array]) -> FunctionMaker:
     """Return the maker of a function of a tile and of the result's shape."""
 
-    def make(operation: TileOperation, function: TileFunction) -> Function:
+    def make(operation: TileOperation, function: TileFunction) -> ArrayFunction:
         shape = _shape(operation, function)
         return lambda a: compute(a, shape)
 
     return make
 
 
-def _iota(operation: TileOperation, function: TileFunction) -> Function:
+def _iota(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     type_ = function.types[operation.results[0]]
     values = np.arange(type_.size).astype(dtype_of(type_.element))
     return lambda: values
 
 
-def _permute(operation: TileOperation, function: TileFunction) -> Function:
+def _permute(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     order = operation.attributes["permutation"]
     return lambda a: np.transpose(a, order)
 
 
-def _cat(operation: TileOperation, function: TileFunction) -> Function:
+def _cat(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     axis = operation.attributes["dim"]
     return lambda a, b: np.concatenate((a, b), axis)
 
@@ -299,7 +299,7 @@ def _slices(shape: Sequence[int], indices: Sequence[Array]) -> tuple[slice, ...]
     return tuple(slice(start, start + extent) for start, extent in zip(starts, shape, strict=True))
 
 
-def _extract(operation: TileOperation, function: TileFunction) -> Function:
+def _extract(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     shape = _shape(operation, function)
 
     def run(source: Array, *indices: Array) -> Array:
@@ -311,7 +311,7 @@ def _extract(operation: TileOperation, function: TileFunction) -> Function:
     return run
 
 
-def _insert(operation: TileOperation, function: TileFunction) -> Function:
+def _insert(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     shape = function.types[operation.inputs[0]].shape
 
     def run(source: Array, target: Array, *indices: Array) -> Array:
@@ -324,12 +324,12 @@ def _insert(operation: TileOperation, function: TileFunction) -> Function:
     return run
 
 
-def _bitcast(operation: TileOperation, function: TileFunction) -> Function:
+def _bitcast(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     source, target = _element(operation, function), _target(operation, function)
     return lambda a: from_bits(to_bits(np.asarray(a), source), target)
 
 
-def _pack(operation: TileOperation, function: TileFunction) -> Function:
+def _pack(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     element = _element(operation, function)
 
     def run(a: Array) -> Array:
@@ -342,7 +342,7 @@ def _pack(operation: TileOperation, function: TileFunction) -> Function:
     return run
 
 
-def _unpack(operation: TileOperation, function: TileFunction) -> Function:
+def _unpack(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     type_ = function.types[operation.results[0]]
 
     def run(a: Array) -> Array:
@@ -374,7 +374,7 @@ def _product(a: Array, b: Array) -> Array:
     return product.reshape(rows, columns)
 
 
-def _matrix(operation: TileOperation, function: TileFunction) -> Function:
+def _matrix(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     source, target = _element(operation, function), _target(operation, function)
 
     def read(a: Array) -> Array:
@@ -389,7 +389,7 @@ def _matrix(operation: TileOperation, function: TileFunction) -> Function:
     return run
 
 
-def _integer_matrix(operation: TileOperation, function: TileFunction) -> Function:
+def _integer_matrix(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     signs = [operation.attributes[f"signedness_{side}"] == "signed" for side in ("lhs", "rhs")]
 
     def wide(a: Array, signed: bool) -> Array:
@@ -402,7 +402,7 @@ def _integer_matrix(operation: TileOperation, function: TileFunction) -> Functio
     return run
 
 
-def _scaled_matrix(operation: TileOperation, function: TileFunction) -> Function:
+def _scaled_matrix(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     def run(a: Array, b: Array, c: Array, a_scale: Array, b_scale: Array) -> Array:
         depth = a.shape[-1]
         left = a * np.repeat(a_scale, depth // a_scale.shape[-1], axis=-1)
@@ -412,14 +412,14 @@ def _scaled_matrix(operation: TileOperation, function: TileFunction) -> Function
     return run
 
 
-_PRECISE: Mapping[str, Function] = {
+_PRECISE: Mapping[str, ArrayFunction] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos,
     "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "atan2": np.arctan2, "pow": np.power,
     "fpowi": np.power, "rsqrt": lambda a: 1.0 / np.sqrt(a),
 }  # fmt: skip
 """The functions of special units, which count as one operation each."""
 
-COMPUTED: Mapping[str, Maker] = {
+COMPUTED: Mapping[str, FunctionMaker] = {
     **dict.fromkeys(("addf", "subf", "mulf", "divf", "sqrt"), _rounding),
     "fma": _fma,
     **{name: _precise(compute) for name, compute in _PRECISE.items()},
@@ -518,11 +518,11 @@ _CLASSES: Mapping[str, str] = {
 
 # Reductions and scans
 
-Body = Callable[[Sequence[Array]], list[Array]]
+RegionBody = Callable[[Sequence[Array]], list[Array]]
 """A region's function of elements, applied to whole arrays: of first and second for each operand."""
 
 
-def reduce_tiles(operands: Sequence[Array], axis: int, body: Body) -> list[Array]:
+def reduce_tiles(operands: Sequence[Array], axis: int, body: RegionBody) -> list[Array]:
     """Return tiles reduced along a dimension: halves of it are combined until one element is left.
 
     Args:
@@ -535,7 +535,7 @@ def reduce_tiles(operands: Sequence[Array], axis: int, body: Body) -> list[Array
     return [tile[0] for tile in tiles]
 
 
-def scan_tiles(operands: Sequence[Array], axis: int, body: Body, *, reverse: bool) -> list[Array]:
+def scan_tiles(operands: Sequence[Array], axis: int, body: RegionBody, *, reverse: bool) -> list[Array]:
     """Return the inclusive prefixes of tiles along a dimension.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Sink
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import (
     Binding,
     chosen,
@@ -255,7 +255,7 @@ def _logic3(a: Array, b: Array, c: Array, table: Array) -> Array:
 _JOIN: Mapping[str, np.ufunc] = {"or": np.logical_or, "and": np.logical_and}
 
 
-def bind_lop3(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_lop3(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """Bind lop3, with the predicate that is true if any bit of the result is set."""
     instruction = placed.instruction
     logic = Operation(_logic3, "b32", ("b32", "b32", "b32", "u32"))
@@ -274,9 +274,9 @@ def bind_lop3(placed: FlatInstruction, binding: Binding) -> Step:
         return set_predicate
     value = bind_elementwise(logic, instruction._replace(operands=(first, *operands)), binding)
 
-    def step(chunk: Chunk) -> None:
-        set_predicate(chunk)  # first: the value may overwrite one of its operands
-        value(chunk)
+    def step(batch: Batch) -> None:
+        set_predicate(batch)  # first: the value may overwrite one of its operands
+        value(batch)
 
     return step
 

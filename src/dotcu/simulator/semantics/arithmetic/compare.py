@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Vector
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import Binding, counted, only, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
@@ -111,7 +111,7 @@ def _combined(compare: Compare, type_: str, combine: Compare | None) -> Operatio
     return Operation(lambda a, b, c: combine(compare(a, b), c), "pred", (type_, type_, "pred"))
 
 
-def bind_setp(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_setp(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """setp, with its second predicate and the boolean that it may be combined with."""
     instruction = placed.instruction
     require(len(instruction.types) == 1 and _FLAGS.issuperset(instruction.flags))
@@ -127,9 +127,9 @@ def bind_setp(placed: FlatInstruction, binding: Binding) -> Step:
     if pair.elements[0] in operands:  # the first write would change what the second reads
         one, two = two, one
 
-    def step(chunk: Chunk) -> None:
-        one(chunk)
-        two(chunk)
+    def step(batch: Batch) -> None:
+        one(batch)
+        two(batch)
 
     return step
 

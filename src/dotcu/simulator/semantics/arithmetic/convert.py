@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
-from dotcu.simulator.machine.state import Step
+from dotcu.simulator.machine.state import InstructionStep
 from dotcu.simulator.program.binding import (
     MANY,
     Binding,
@@ -60,7 +60,7 @@ _KNOWN = MODES | set(_TO_INTEGER) | {"sat", "ftz", "relu", "satfinite", "rna"}
 Convert = Callable[[Array], Array]
 
 
-def bind_cvt(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_cvt(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """cvt: one operand, or two that are packed into one result, the first one high."""
     instruction = placed.instruction
     if "pack" in instruction.flags:

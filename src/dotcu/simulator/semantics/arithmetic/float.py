@@ -27,7 +27,7 @@ from dotcu.simulator.semantics.arithmetic.rounding import (
     saturate,
     with_nan_of,
 )
-from dotcu.simulator.semantics.table import FLOATS, HALVES, Maker, Operation, computed, rows
+from dotcu.simulator.semantics.table import FLOATS, HALVES, Operation, OperationMaker, computed, rows
 
 _divided = ROUNDED["div"][0]
 
@@ -93,7 +93,7 @@ def _rounded(instruction: Instruction) -> Operation | None:
     )
 
 
-def _approximate(function: Callable[[Array], Array]) -> Maker:
+def _approximate(function: Callable[[Array], Array]) -> OperationMaker:
     def make(instruction: Instruction) -> Operation | None:
         if "approx" not in instruction.flags:
             return None
@@ -151,7 +151,7 @@ def _extreme(instruction: Instruction) -> Operation | None:
     return None if function is None else _finished(function, instruction, 2, _NAN_OF[instruction.opcode])
 
 
-def _plain(function: Callable[..., Array], arity: int) -> Maker:
+def _plain(function: Callable[..., Array], arity: int) -> OperationMaker:
     return lambda instruction: _finished(function, instruction, arity)
 
 

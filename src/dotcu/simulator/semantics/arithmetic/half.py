@@ -17,7 +17,7 @@ import numpy as np
 from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.rounding import extreme_of, narrow, to_odd, two_sum
-from dotcu.simulator.semantics.table import HALF_PAIRS, HALVES, Maker, Operation, on_halves, rows
+from dotcu.simulator.semantics.table import HALF_PAIRS, HALVES, Operation, OperationMaker, on_halves, rows
 
 _NAN = np.uint16(0x7FFF)
 _MAGNITUDE = np.uint16(0x7FFF)
@@ -116,7 +116,7 @@ def _tanh(a: Array, type_: str) -> Array:
     return round_half(np.tanh(widen(a, type_).astype(np.float64)), type_)
 
 
-def _bitwise(function: Callable[..., Array], arity: int) -> Maker:
+def _bitwise(function: Callable[..., Array], arity: int) -> OperationMaker:
     """Make operations on a half type, or on pairs of it, of a function of bits."""
 
     def make(instruction: Instruction) -> Operation:
@@ -146,7 +146,7 @@ def _extreme(instruction: Instruction) -> Operation | None:
     return _bitwise(lambda a, b, t: round_half(choose(widen(a, t), widen(b, t)), t), 2)(instruction)
 
 
-def _rounded(exact: Callable[..., Array], arity: int) -> Maker:
+def _rounded(exact: Callable[..., Array], arity: int) -> OperationMaker:
     """Make operations of a function that gives exact results, which are flushed before they are rounded.
 
     Source: measured: H200, CUDA 13.0, 2026-11 (mul.rn.ftz.f16).

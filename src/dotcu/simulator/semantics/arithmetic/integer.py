@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Immediate, Instruction, Register
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import Binding, NotExecuted, dtype_of, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
@@ -120,8 +120,8 @@ def _remainder(a: Array, b: Array) -> Array:
     return np.where(zero, ~b, a - _divide(a, np.where(zero, b.dtype.type(1), b)) * b)
 
 
-def checked_division(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
-    """Return the step of an integer division that reports lanes which divide by zero.
+def checked_division(step: InstructionStep, placed: FlatInstruction, binding: Binding) -> InstructionStep:
+    """Return the step of an integer division that reports threads which divide by zero.
 
     Args:
         step, placed, binding: The step of div or rem, the instruction, and where its registers are.
@@ -132,16 +132,16 @@ def checked_division(step: Step, placed: FlatInstruction, binding: Binding) -> S
     divisor = binding.source(instruction.operands[2], instruction.type)
     noun = "remainder of a division" if instruction.opcode == "rem" else "division"
 
-    def run(chunk: Chunk) -> None:
-        values = divisor.read(chunk)
+    def run(batch: Batch) -> None:
+        values = divisor.read(batch)
         if not values.all():
-            lanes = chunk.numbers()[np.broadcast_to(values == 0, chunk.count())]
+            threads = batch.numbers()[np.broadcast_to(values == 0, batch.count())]
             message = (
                 f"division-by-zero: {noun} of integers by zero, whose result C++ leaves undefined. Check the "
                 "divisor before, or let no thread with a divisor of 0 get here."
             )
-            chunk.report("division-by-zero", placed, lanes, message)
-        step(chunk)
+            batch.report("division-by-zero", placed, threads, message)
+        step(batch)
 
     return run
 
@@ -278,7 +278,7 @@ CARRY = Register("CC.CF", "pred")
 _OPCODES = frozenset({"add", "addc", "sub", "subc", "mad", "madc"})
 
 
-def bind_carry(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_carry(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """add.cc, addc, sub.cc, subc, mad.cc and madc."""
     instruction = placed.instruction
     opcode, flags, type_ = instruction.opcode, set(instruction.flags), only(instruction.types)
@@ -299,19 +299,19 @@ def bind_carry(placed: FlatInstruction, binding: Binding) -> Step:
     own, bits = dtype_of(type_), unsigned(size)
     high = high_half(type_) if "hi" in flags else None
 
-    def step(chunk: Chunk) -> None:
-        *factors, last = [source.read(chunk) for source in sources]
+    def step(batch: Batch) -> None:
+        *factors, last = [source.read(batch) for source in sources]
         if not multiplies:
             first = factors[0]
         elif high is None:
             first = factors[0] * factors[1]
         else:
             first = high(factors[0].view(own), factors[1].view(own)).view(bits)
-        carried = chunk.read(carry) if takes_carry else np.full(1, subtracts)
+        carried = batch.read(carry) if takes_carry else np.full(1, subtracts)
         total, carry_out = _with_carry(first, last, carried, subtracts)
-        chunk.write(target.slot, total.view(target.dtype))
+        batch.write(target.slot, total.view(target.dtype))
         if gives_carry:
-            chunk.write(carry, carry_out)
+            batch.write(carry, carry_out)
 
     return step
 

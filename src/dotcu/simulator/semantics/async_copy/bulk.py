@@ -1,8 +1,8 @@
-"""cp.async.bulk: copies of many bytes between global and shared memory, or of boxes, as one lane asks.
+"""cp.async.bulk: copies of many bytes between global and shared memory, or of boxes, as one thread asks.
 
-Into shared memory, the copy lands when a lane reads the mbarrier that it completes. Out
-of it, the bytes are taken at once, which is as early as they may be; until the lane waits for
-its group, no lane may write over them.
+Into shared memory, the copy lands when a thread reads the mbarrier that it completes. Out
+of it, the bytes are taken at once, which is as early as they may be; until the thread waits for
+its group, no thread may write over them.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async.bulk,
 cp.reduce.async.bulk, cp.async.bulk.prefetch, cp.async.bulk.commit_group,
@@ -22,10 +22,10 @@ from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand
 from dotcu.simulator.machine import faults
 from dotcu.simulator.machine.access import of_rank, order_of, region_part, resolve
-from dotcu.simulator.machine.async_copies import active_lanes, in_flight
+from dotcu.simulator.machine.async_copies import active_threads, in_flight
 from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
-from dotcu.simulator.machine.shape import WARP, Lanes
-from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Chunk, Step
+from dotcu.simulator.machine.shape import WARP, Threads
+from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Batch, InstructionStep
 from dotcu.simulator.machine.warpgroups import warpgroups
 from dotcu.simulator.program.binding import (
     MANY,
@@ -55,14 +55,14 @@ _TARGETS = ("shared::cluster", "shared::cta")
 _TRACKED = ("mbarrier::complete_tx::bytes",)
 
 
-def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_bulk(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """Bind cp.async.bulk without a tensor map."""
     flags = placed.instruction.flags[2:]
     hinted = flags[-1:] == ("L2::cache_hint",)
     flags = flags[:-1] if hinted else flags
     if flags == ("prefetch", "L2", "global") or flags[:2] == ("prefetch", "tensor"):
         require(not {"tile::gather4", "im2col::w", "im2col::w::128"} & {*flags})
-        return lambda chunk: None  # a hint
+        return lambda batch: None  # a hint
     multicast = flags[-1:] == ("multicast::cluster",)
     if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2 : len(flags) - multicast] == _TRACKED:
         return _bind_in(placed, binding, "global", multicast, hinted)
@@ -78,68 +78,72 @@ def _bulk_access(placed: FlatInstruction, number: int, space: str, action: str, 
     return object_access(placed, placed.instruction.operands[number], space, binding, action=action, size=16)
 
 
-def _by_size(placed: FlatInstruction, source: SourceOperand, move: Callable[[Chunk, int], None]) -> Step:
-    """A step that moves bytes for the lanes of each size at once; sizes that are not allowed are reported."""
+def _by_size(
+    placed: FlatInstruction, source: SourceOperand, move: Callable[[Batch, int], None]
+) -> InstructionStep:
+    """A step that moves bytes for the threads of each size at once; sizes not allowed are reported."""
 
-    def step(chunk: Chunk) -> None:
-        sizes = np.broadcast_to(chunk.read(source.slot), chunk.count())
-        lanes = chunk.numbers()
+    def step(batch: Batch) -> None:
+        sizes = np.broadcast_to(batch.read(source.slot), batch.count())
+        threads = batch.numbers()
         odd: Array = sizes % 16 != 0
         if odd.any():
             message = (
                 f"misaligned size of {sizes[odd][0]} bytes: a bulk copy takes a multiple of 16. "
                 "Copy the rest by ordinary loads and stores."
             )
-            chunk.report("misaligned", placed, lanes[odd], message)
+            batch.report("misaligned", placed, threads[odd], message)
         for size in np.unique(sizes[~odd]).tolist():
             if size:
-                with active_lanes(chunk, lanes[sizes == size]):
-                    move(chunk, size)
+                with active_threads(batch, threads[sizes == size]):
+                    move(batch, size)
 
     return step
 
 
 Delivery = Callable[[Array, Access, Access], None]
-"""Takes which of the active lanes copy, and the accesses to where they copy and to the mbarrier."""
+"""Takes which of the active threads copy, and the accesses to where they copy and to the mbarrier."""
 
 
 def _deliver(
     placed: FlatInstruction, target: Access, barrier: Access, mask: Operand | None, binding: Binding
-) -> Callable[[Chunk, Delivery], None]:
+) -> Callable[[Batch, Delivery], None]:
     """Deliver a copy where it names, or with a mask to the same place in each block of it, signal and all.
 
     Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async.bulk" (.multicast::cluster).
     """
     if mask is None:
-        return lambda chunk, deliver: deliver(np.arange(chunk.count()), target, barrier)
+        return lambda batch, deliver: deliver(np.arange(batch.count()), target, barrier)
     ranks = binding.narrow_source(mask, "b16")
     slots = [binding.constant(np.zeros(1, np.uint64)) for _ in range(2)]
     moved = [access._replace(slot=slot) for access, slot in zip((target, barrier), slots, strict=True)]
 
-    def to_each(chunk: Chunk, deliver: Delivery) -> None:
-        masks = np.broadcast_to(ranks.read(chunk), chunk.count()).astype(np.int64)
-        lanes, size = chunk.numbers(), chunk.shape.cluster_blocks
+    def to_each(batch: Batch, deliver: Delivery) -> None:
+        masks = np.broadcast_to(ranks.read(batch), batch.count()).astype(np.int64)
+        threads, size = batch.numbers(), batch.shape.cluster_blocks
         beyond = masks >> size != 0
         if beyond.any():
             message = (
                 f"out-of-bounds multicast to the blocks of {masks[beyond][0]:#x} by a cluster of {size}. Set "
                 f"only bits below {size}: one for the rank of each block that is to get the copy."
             )
-            chunk.report("out-of-bounds", placed, lanes[beyond], message)
+            batch.report("out-of-bounds", placed, threads[beyond], message)
         for rank in range(size):
             rows = np.flatnonzero(masks >> rank & 1)
             if len(rows):
-                with active_lanes(chunk, lanes[rows]):
+                with active_threads(batch, threads[rows]):
                     for access, slot in zip((target, barrier), slots, strict=True):
-                        address = chunk.read(access.slot).astype(np.uint64)
+                        address = batch.read(access.slot).astype(np.uint64)
                         there = of_rank(address, np.full(1, rank, np.uint32)) if size > 1 else address
-                        chunk.write(slot, np.broadcast_to(there, len(rows)).copy())
+                        batch.write(slot, np.broadcast_to(there, len(rows)).copy())
                     deliver(rows, *moved)
 
     return to_each
 
 
-def _bind_in(placed: FlatInstruction, binding: Binding, space: str, multicast: bool, hinted: bool) -> Step:
+def _bind_in(
+    placed: FlatInstruction, binding: Binding, space: str, multicast: bool, hinted: bool
+) -> InstructionStep:
     require(len(placed.instruction.operands) == 4 + multicast + hinted)
     target = _bulk_access(placed, 0, "shared", "write", binding)
     source = _bulk_access(placed, 1, space, "read", binding)._replace(near=True)
@@ -148,23 +152,23 @@ def _bind_in(placed: FlatInstruction, binding: Binding, space: str, multicast: b
     mask = placed.instruction.operands[4] if multicast else None
     to_each = _deliver(placed, target, barrier, mask, binding)
 
-    def issue(chunk: Chunk, size: int) -> None:
-        values = np.zeros((chunk.count(), size // _WIDTH), np.uint64)
-        for part in _spans(chunk, source, size):
+    def issue(batch: Batch, size: int) -> None:
+        values = np.zeros((batch.count(), size // _WIDTH), np.uint64)
+        for part in _spans(batch, source, size):
             values[part.positions] = _read_rows(part)
 
         def deliver(rows: Array, target: Access, barrier: Access) -> None:
             serial, part = 0, None
-            for part in _spans(chunk, target, size):
-                serial = in_flight(chunk).issue(part, values[rows[part.positions]], "mbarrier")
-            signal(chunk, barrier, copy=serial, tx_bytes=size, beside=part)
+            for part in _spans(batch, target, size):
+                serial = in_flight(batch).issue(part, values[rows[part.positions]], "mbarrier")
+            signal(batch, barrier, copy=serial, tx_bytes=size, beside=part)
 
-        to_each(chunk, deliver)
+        to_each(batch, deliver)
 
     return _by_size(placed, sizes, issue)
 
 
-def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: Reduce) -> Step:
+def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: Reduce) -> InstructionStep:
     require(len(placed.instruction.operands) == 3 + hinted)
     is_copy = reduce is _copied
     order = WEAK if is_copy else order_of(("relaxed", "gpu"))
@@ -173,22 +177,22 @@ def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: R
     source = _bulk_access(placed, 1, "shared", "read", binding)
     count = binding.source(placed.instruction.operands[2], "u32")
 
-    def send(chunk: Chunk, size: int) -> None:
-        values = np.zeros((chunk.count(), size // _WIDTH), np.uint64)
-        taken = _spans(chunk, source, size)
+    def send(batch: Batch, size: int) -> None:
+        values = np.zeros((batch.count(), size // _WIDTH), np.uint64)
+        taken = _spans(batch, source, size)
         for part in taken:
             values[part.positions] = _read_rows(part)
         writes = []
-        for part in _spans(chunk, target, size):
+        for part in _spans(batch, target, size):
             writes += _write_rows(part, values[part.positions], reduce)
         for part in taken:
-            in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
+            in_flight(batch).issue(part, None, "bulk", writes=tuple(writes))
 
     return _by_size(placed, count, send)
 
 
 def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> list[int]:
-    """Write, or combine, a row for each lane; lanes one after the other, as they may overlap.
+    """Write, or combine, a row for each thread; threads one after the other, as they may overlap.
 
     Returns:
         The event of the writes, if they are recorded.
@@ -196,7 +200,7 @@ def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> list[int]:
     rows = part.rows()
     with _each_element(part, rows) as (whole, indices):
         events = _told(whole, indices, values.reshape(-1))
-    part.chunk.grid.progress += 1
+    part.batch.launch.progress += 1
     for index, row in zip(rows, values, strict=True):
         part.view[index] = reduce(part.view[index], row)
         part.mark_written(index)
@@ -219,7 +223,7 @@ _BITWISE = {"b32": ("u32", "s32"), "b64": ("u64", "s64")}
 """The element types of a map that operations on bits take."""
 
 
-def bind_reduce(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_reduce(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """cp.reduce.async.bulk from shared to global memory, with a tensor map or without."""
     flags = [f for f in placed.instruction.flags[2:] if f not in ("L2::cache_hint", "noftz")]
     hinted = "L2::cache_hint" in placed.instruction.flags
@@ -263,34 +267,34 @@ def _add(old: Array, new: Array) -> Array:
     return canonical(old + new) if old.dtype == np.float32 else add_in_global(old, new)
 
 
-# Rows of bytes: what one lane's bulk copy reads or writes, as elements of one array.
+# Rows of bytes: what one thread's bulk copy reads or writes, as elements of one array.
 
 
 _WIDTH = 8
 
 
-def _spans(chunk: Chunk, access: Access, size: int) -> list[AccessPart]:
-    """Return where the active lanes' rows begin, for those whose `size` bytes are in bounds and aligned.
+def _spans(batch: Batch, access: Access, size: int) -> list[AccessPart]:
+    """Return where the active threads' rows begin, for those whose `size` bytes are in bounds and aligned.
 
-    The access is to the first 16 bytes of each row; that of the parts, which have one place for each lane, is
-    to the whole row.
+    The access is to the first 16 bytes of each row; that of the parts, which have one place for each thread,
+    is to the whole row.
     """
     rows, whole = [], access._replace(elements=size // _WIDTH)
-    for part in resolve(chunk, access):
-        positions = np.arange(chunk.count()) if part.positions is None else part.positions
+    for part in resolve(batch, access):
+        positions = np.arange(batch.count()) if part.positions is None else part.positions
         indices = part.spread()
         if part.region is not None:
             address = indices * _WIDTH + part.region.view(_WIDTH)[1]
             fits = address - part.region.base + size <= part.region.size
         else:
-            address = indices * _WIDTH % chunk.shared.pitch
-            fits = address + size <= chunk.shared.size
+            address = indices * _WIDTH % batch.shared.pitch
+            fits = address + size <= batch.shared.size
         if not fits.all():
             missed = positions[~fits]
             if part.region is not None:
-                faults.report_unmapped(chunk, whole, address[~fits], missed)
+                faults.report_unmapped(batch, whole, address[~fits], missed)
             else:
-                faults.report_private(chunk, whole, chunk.shared, address[~fits], missed)
+                faults.report_private(batch, whole, batch.shared, address[~fits], missed)
             indices, positions = indices[fits], positions[fits]
         if len(positions):
             rows.append(part._replace(access=whole, indices=indices, positions=positions))
@@ -306,26 +310,26 @@ def _read_rows(part: AccessPart) -> Array:
 
 
 def _check_read(part: AccessPart, index: Array) -> None:
-    for check in part.chunk.on.async_read:
+    for check in part.batch.on.async_read:
         check(part, index)
 
 
 def _told(part: AccessPart, index: Array, value: Array) -> list[int]:
     """Tell of a write to global memory; return the numbers by which its completion is told."""
-    return [number for note in part.chunk.on.async_write for number in note(part, index, value)]
+    return [number for note in part.batch.on.async_write for number in note(part, index, value)]
 
 
 @contextmanager
 def _each_element(part: AccessPart, index: Array) -> Iterator[tuple[AccessPart, Array]]:
-    """A part whose lanes touch a row of elements each, as one whose lanes touch an element each."""
-    lanes, indices = part.chunk.numbers(part.positions), index.reshape(-1)
-    with active_lanes(part.chunk, np.repeat(lanes, index.shape[1])):
+    """A part whose threads touch a row of elements each, as one whose threads touch an element each."""
+    threads, indices = part.batch.numbers(part.positions), index.reshape(-1)
+    with active_threads(part.batch, np.repeat(threads, index.shape[1])):
         yield part._replace(indices=indices, positions=None), indices
 
 
 # Copies of boxes of a tensor, by a tensor map in the kernel's parameters.
 #
-# Each lane's box is moved on its own, as 16-byte chunks of shared memory and elements of the tensor.
+# Each thread's box is moved on its own, as 16-byte chunks of shared memory and elements of the tensor.
 # They land, and are waited for, as other bulk copies.
 #
 # Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async.bulk.tensor". That the innermost
@@ -340,14 +344,14 @@ _ALIGNMENT = 128
 _IM2COL_OUT = "im2col_no_offs"
 """What stores and reductions call the mode im2col."""
 
-Boxes = Callable[[Chunk], Iterator["tuple[CopyBox, Array]"]]
-"""Yields the boxes that the active lanes ask for, with the lanes active whose boxes are of one shape.
+Boxes = Callable[[Batch], Iterator["tuple[CopyBox, Array]"]]
+"""Yields the boxes that the active threads ask for, with the threads active whose boxes are of one shape.
 
-With a box, which is the first lane's, comes how far in memory each lane's is from it, in bytes.
+With a box, which is the first thread's, comes how far in memory each thread's is from it, in bytes.
 """
 
 
-def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_tensor(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """cp.async.bulk.tensor, of boxes or by im2col."""
     _, *way = counted([f for f in placed.instruction.flags[3:] if f != "tile"], 2, MANY)
     modes = [way.pop(way.index(mode)) for mode in ("im2col", _IM2COL_OUT) if mode in way]
@@ -378,7 +382,7 @@ def _boxes(
     operand: Operand,
     offsets: Sequence[Operand] | None,
     access: Access,
-    chosen: Callable[[Chunk], Lanes],
+    chosen: Callable[[Batch], Threads],
     binding: Binding,
 ) -> Boxes:
     """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}].
@@ -387,7 +391,7 @@ def _boxes(
         placed, operand, binding: The instruction, and its map with coordinates.
         offsets: Of im2col, which a store has none of; None where the instruction copies boxes.
         access: The access to shared memory, which a store reads.
-        chosen: Which of the active lanes ask for boxes.
+        chosen: Which of the active threads ask for boxes.
     """
     address, coordinates = vector(operand, 2)
     stores = access.action == "read"
@@ -398,14 +402,14 @@ def _boxes(
     one = _one_box(placed, halves, sources, moves, stores)
     alike = _alike_boxes(halves, sources, access)
 
-    def boxes(chunk: Chunk) -> Iterator[tuple[CopyBox, Array]]:
-        together = None if stores or moves is not None else alike(chunk)
+    def boxes(batch: Batch) -> Iterator[tuple[CopyBox, Array]]:
+        together = None if stores or moves is not None else alike(batch)
         if together is not None:
             yield together
             return
-        for lane in chosen(chunk).tolist():
-            with active_lanes(chunk, np.array([lane])):
-                box = one(chunk)
+        for thread in chosen(batch).tolist():
+            with active_threads(batch, np.array([thread])):
+                box = one(batch)
                 if box is not None:
                     yield box, np.zeros(1, np.int64)
 
@@ -418,25 +422,25 @@ def _one_box(
     sources: Sequence[SourceOperand],
     moves: Sequence[SourceOperand] | None,
     stores: bool,
-) -> Callable[[Chunk], CopyBox | None]:
-    """Return what gives the box that the one active lane asks for; None if that is reported."""
+) -> Callable[[Batch], CopyBox | None]:
+    """Return what gives the box that the one active thread asks for; None if that is reported."""
 
-    def box(chunk: Chunk) -> CopyBox | None:
-        data = read_map(chunk, halves)
-        check_map(chunk, halves[0])
+    def box(batch: Batch) -> CopyBox | None:
+        data = read_map(batch, halves)
+        check_map(batch, halves[0])
         tensor = decode(data)
         by_im2col = moves is not None
         if tensor is None or tensor.rank != len(sources) or by_im2col != bool(tensor.lower_corner):
-            _report_map(chunk, placed, tensor, len(sources), is_empty=not any(data))
+            _report_map(batch, placed, tensor, len(sources), is_empty=not any(data))
             return None
-        at = tuple(int(c.read(chunk)[0]) for c in sources)
-        moved = tuple(int(move.read(chunk)[0]) for move in moves or ())
+        at = tuple(int(c.read(batch)[0]) for c in sources)
+        moved = tuple(int(move.read(batch)[0]) for move in moves or ())
         fault = _fault(tensor, at, stores) or (_pixel_fault(tensor, at, moved, stores) if by_im2col else None)
         if fault is not None:
             kind, message = fault
-            region = chunk.grid.memory.find(tensor.address)
+            region = batch.launch.memory.find(tensor.address)
             name = region.name if region else ""
-            chunk.report(kind, placed, chunk.numbers(), message, address_of=name)
+            batch.report(kind, placed, batch.numbers(), message, address_of=name)
             return None
         return pixels_at(tensor, at, moved) if by_im2col else box_at(tensor, at)
 
@@ -445,26 +449,26 @@ def _one_box(
 
 def _alike_boxes(
     halves: Sequence[Access], sources: Sequence[SourceOperand], access: Access
-) -> Callable[[Chunk], tuple[CopyBox, Array] | None]:
-    """Return what gives the boxes of one lane of each of some blocks, by one map and all inside its tensor.
+) -> Callable[[Batch], tuple[CopyBox, Array] | None]:
+    """Return what gives the boxes of one thread of each of some blocks, by one map and all inside its tensor.
 
-    Most kernels copy so. It gives None where lanes have to be looked at one by one, such as for a fault.
+    Most kernels copy so. It gives None where threads have to be looked at one by one, such as for a fault.
     """
 
-    def boxes(chunk: Chunk) -> tuple[CopyBox, Array] | None:
-        address, lanes = chunk.read(halves[0].slot), chunk.numbers()
+    def boxes(batch: Batch) -> tuple[CopyBox, Array] | None:
+        address, threads = batch.read(halves[0].slot), batch.numbers()
         is_param = int(address[0]) - PARAM_WINDOW in range(WINDOW_BYTES)
-        if len(lanes) < 2 or not is_param or (address != address[0]).any():
+        if len(threads) < 2 or not is_param or (address != address[0]).any():
             return None
-        apart = len(np.unique(lanes // chunk.shape.pitch)) == len(lanes)
-        if not apart or ((chunk.read(access.slot).astype(np.int64) + access.offset) % _ALIGNMENT).any():
+        apart = len(np.unique(threads // batch.shape.pitch)) == len(threads)
+        if not apart or ((batch.read(access.slot).astype(np.int64) + access.offset) % _ALIGNMENT).any():
             return None
-        with active_lanes(chunk, lanes[:1]):
-            tensor = decode(read_map(chunk, halves))
+        with active_threads(batch, threads[:1]):
+            tensor = decode(read_map(batch, halves))
         if tensor is None or tensor.rank != len(sources) or tensor.lower_corner:
             return None
-        inside, distance = np.ones(len(lanes), bool), np.zeros(len(lanes), np.int64)
-        at = [np.broadcast_to(c.read(chunk), len(lanes)).astype(np.int64) for c in sources]
+        inside, distance = np.ones(len(threads), bool), np.zeros(len(threads), np.int64)
+        at = [np.broadcast_to(c.read(batch), len(threads)).astype(np.int64) for c in sources]
         strides = (tensor.itemsize, *tensor.strides_bytes)
         for first, size, stride, count, step in zip(
             at, tensor.sizes, strides, tensor.copied, tensor.steps, strict=True
@@ -475,14 +479,14 @@ def _alike_boxes(
             return None
         box = box_at(tensor, tuple(int(first[0]) for first in at))
         low, end = box.addresses.min() + distance.min(), box.addresses.max() + box.length + distance.max()
-        region = chunk.grid.memory.find(int(low))
+        region = batch.launch.memory.find(int(low))
         return None if region is None or end > region.base + region.size else (box, distance)
 
     return boxes
 
 
 def _report_map(
-    chunk: Chunk, placed: FlatInstruction, tensor: Map | None, rank: int, *, is_empty: bool
+    batch: Batch, placed: FlatInstruction, tensor: Map | None, rank: int, *, is_empty: bool
 ) -> None:
     kind, what = "trap", "reads 128 bytes that are not a tensor map. Pass dotcu.tensor_map(t, box=...)"
     if tensor is not None and tensor.rank == rank:
@@ -493,7 +497,7 @@ def _report_map(
         what = f"has {rank} coordinates, and the tensor of its map {tensor.rank} dimensions"
     elif is_empty:
         kind, what = "null-pointer", "reads a map of zeros: its tensor is empty. Launch no block for it"
-    chunk.report(kind, placed, chunk.numbers(), f"`{placed.instruction.text}` {what}.")
+    batch.report(kind, placed, batch.numbers(), f"`{placed.instruction.text}` {what}.")
 
 
 def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | None:
@@ -551,24 +555,24 @@ def _last_pixel(tensor: Map) -> tuple[int, ...]:
     )
 
 
-def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Callable[[Chunk], Lanes]:
-    """Choose one lane of each warp where all of its lanes ask for the same store, else all lanes.
+def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Callable[[Batch], Threads]:
+    """Choose one thread of each warp where all of its threads ask for the same store, else all threads.
 
-    A warp in step issues it once, after all that its lanes have done: kernels of cuDNN rely on it.
+    A warp in step issues it once, after all that its threads have done: kernels of cuDNN rely on it.
 
     Args:
         operand, access: The map and the coordinates, and the access to shared memory.
     """
     slots = [access.slot, *(binding.register(r).slot for r in registers_of(operand))]
 
-    def chosen(chunk: Chunk) -> Lanes:
-        lanes = chunk.numbers()
-        values = (chunk.read(slot) for slot in slots) if are_whole(lanes) else ()
+    def chosen(batch: Batch) -> Threads:
+        threads = batch.numbers()
+        values = (batch.read(slot) for slot in slots) if are_whole(threads) else ()
         rows = [value.reshape(-1, WARP) for value in values if value.size > 1]
-        if not are_whole(lanes) or any((row != row[:, :1]).any() for row in rows):
-            return lanes
-        chunk.clocks.warp(chunk.active, np.full(1, 0xFFFFFFFF, np.uint32))
-        return lanes[::WARP]
+        if not are_whole(threads) or any((row != row[:, :1]).any() for row in rows):
+            return threads
+        batch.clocks.warp(batch.active, np.full(1, 0xFFFFFFFF, np.uint32))
+        return threads[::WARP]
 
     return chosen
 
@@ -579,7 +583,7 @@ def _bind_box_in(
     offsets: Operand | None,
     mask: Operand | None,
     binding: Binding,
-) -> Step:
+) -> InstructionStep:
     """A box that is loaded, or, where there are offsets, a column of pixels by im2col.
 
     Args:
@@ -591,44 +595,44 @@ def _bind_box_in(
     moves = None if offsets is None else vector(offsets, _rank_of(placed) - 2)
     require(moves != ())
     target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
-    boxes = _boxes(placed, box_operand, moves, target, Chunk.numbers, binding)
+    boxes = _boxes(placed, box_operand, moves, target, Batch.numbers, binding)
     source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
     barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
     to_each = _deliver(placed, target, barrier, mask, binding)
     for_wgmma = bool(binding.of_wgmma)
 
-    def load(chunk: Chunk, box: CopyBox, distance: Array) -> None:
-        data = box.fill(_read_elements(chunk, source, box, distance)).view(np.uint64)
+    def load(batch: Batch, box: CopyBox, distance: Array) -> None:
+        data = box.fill(_read_elements(batch, source, box, distance)).view(np.uint64)
         data = data.reshape(len(distance), -1, CHUNK // _WIDTH)
-        places = _places(chunk, target, box)
+        places = _places(batch, target, box)
         if places is None:
             return
 
         def deliver(rows: Array, target: Access, barrier: Access) -> None:
             copy, part = 0, None
-            for part in _spans(chunk, target, int(places.max()) * _WIDTH + CHUNK):
+            for part in _spans(batch, target, int(places.max()) * _WIDTH + CHUNK):
                 chosen = rows[part.positions]
                 indices = (part.indices[:, None] + places[chosen]).reshape(-1)
-                with active_lanes(chunk, np.repeat(chunk.numbers(part.positions), places.shape[1])):
+                with active_threads(batch, np.repeat(batch.numbers(part.positions), places.shape[1])):
                     whole = part._replace(access=target, indices=indices, positions=None)
                     taken = data[chosen].reshape(-1, CHUNK // _WIDTH)
-                    copy = in_flight(chunk).issue(whole, taken, "mbarrier")
+                    copy = in_flight(batch).issue(whole, taken, "mbarrier")
                 if for_wgmma:
-                    warpgroups(chunk).note_layout(indices * _WIDTH, box.swizzle)
+                    warpgroups(batch).note_layout(indices * _WIDTH, box.swizzle)
             if part is not None:
-                signal(chunk, barrier, copy=copy, tx_bytes=box.size, beside=part)
+                signal(batch, barrier, copy=copy, tx_bytes=box.size, beside=part)
 
-        to_each(chunk, deliver)
+        to_each(batch, deliver)
 
-    def step(chunk: Chunk) -> None:
-        for box, distance in boxes(chunk):
-            load(chunk, box, distance)
+    def step(batch: Batch) -> None:
+        for box, distance in boxes(batch):
+            load(batch, box, distance)
 
     return step
 
 
-def _read_elements(chunk: Chunk, access: Access, box: CopyBox, distance: Array) -> Array:
-    part = _elements(chunk, access, box, distance)
+def _read_elements(batch: Batch, access: Access, box: CopyBox, distance: Array) -> Array:
+    part = _elements(batch, access, box, distance)
     if part is None:
         return np.zeros((len(box.rows), box.length), np.uint8)
     with _each(part):
@@ -637,47 +641,47 @@ def _read_elements(chunk: Chunk, access: Access, box: CopyBox, distance: Array) 
 
 
 def _each(part: AccessPart) -> AbstractContextManager[None]:
-    """Have each active lane active once for each of its places in a part."""
-    lanes = part.chunk.numbers()
-    return active_lanes(part.chunk, np.repeat(lanes, part.indices.size // len(lanes)))
+    """Have each active thread active once for each of its places in a part."""
+    threads = part.batch.numbers()
+    return active_threads(part.batch, np.repeat(threads, part.indices.size // len(threads)))
 
 
 def _bind_box_out(
     placed: FlatInstruction, operands: list[Operand], by_im2col: bool, binding: Binding, operation: str = ""
-) -> Step:
+) -> InstructionStep:
     """A box, or a column of pixels, that is stored, or combined with what is there by an operation."""
     box_operand, given = counted(operands, 2)
     require(not by_im2col or _rank_of(placed) > 2)
     source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
-    chosen = Chunk.numbers if operation else _one_of_each_warp(box_operand, source, binding)
+    chosen = Batch.numbers if operation else _one_of_each_warp(box_operand, source, binding)
     boxes = _boxes(placed, box_operand, () if by_im2col else None, source, chosen, binding)
     target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
     if operation:
         target = target._replace(action="atomic", order=order_of(("relaxed", "gpu")))
 
-    def store(chunk: Chunk, box: CopyBox) -> None:
-        reduce = _box_reduction(chunk, placed, operation, box.type) if operation else _copied
-        places = None if reduce is None else _places(chunk, source, box)
+    def store(batch: Batch, box: CopyBox) -> None:
+        reduce = _box_reduction(batch, placed, operation, box.type) if operation else _copied
+        places = None if reduce is None else _places(batch, source, box)
         if reduce is None or places is None:
             return
         inside = box.chunks_inside()
         data = np.zeros((len(inside), CHUNK), np.uint8)
-        for part in _spans(chunk, source, int(places.max()) * _WIDTH + CHUNK):
+        for part in _spans(batch, source, int(places.max()) * _WIDTH + CHUNK):
             part = part._replace(access=source, indices=part.indices + places[0, inside], positions=None)
             with _each(part):
                 data[inside] = np.ascontiguousarray(_read_rows(part)).view(np.uint8)
-            writes = _write_elements(chunk, target, box, box.cut(data).reshape(-1), reduce)
+            writes = _write_elements(batch, target, box, box.cut(data).reshape(-1), reduce)
             with _each(part):
-                in_flight(chunk).issue(part, None, "bulk", writes=tuple(writes))
+                in_flight(batch).issue(part, None, "bulk", writes=tuple(writes))
 
-    def step(chunk: Chunk) -> None:
-        for box, _ in boxes(chunk):
-            store(chunk, box)
+    def step(batch: Batch) -> None:
+        for box, _ in boxes(batch):
+            store(batch, box)
 
     return step
 
 
-def _box_reduction(chunk: Chunk, placed: FlatInstruction, operation: str, type_: str) -> Reduce | None:
+def _box_reduction(batch: Batch, placed: FlatInstruction, operation: str, type_: str) -> Reduce | None:
     """The function of an operation on a map's elements; None if they have none, which is reported."""
     allowed = [e for t in _REDUCTIONS[operation] if t != "f64" for e in _BITWISE.get(t, (t,))]
     if type_ in allowed:
@@ -686,63 +690,63 @@ def _box_reduction(chunk: Chunk, placed: FlatInstruction, operation: str, type_:
         f"`{placed.instruction.text}` by a map of {type_} elements: TMA's {operation} is of "
         f"{', '.join(allowed)}. Pass a map of a tensor of one of these."
     )
-    chunk.report("trap", placed, chunk.numbers(), message)
+    batch.report("trap", placed, batch.numbers(), message)
     return None
 
 
-def _write_elements(chunk: Chunk, access: Access, box: CopyBox, values: Array, reduce: Reduce) -> list[int]:
+def _write_elements(batch: Batch, access: Access, box: CopyBox, values: Array, reduce: Reduce) -> list[int]:
     """Write, or combine, a box's elements; the event of the writes, if they are recorded."""
-    part = _elements(chunk, access, box, np.zeros(1, np.int64))
+    part = _elements(batch, access, box, np.zeros(1, np.int64))
     if part is None:
         return []
     with _each(part):
         events = _told(part, part.indices, values)
-    chunk.grid.progress += 1
+    batch.launch.progress += 1
     part.view[part.indices] = reduce(part.view[part.indices], values)
     part.mark_written(part.indices)
     return events
 
 
-def _places(chunk: Chunk, access: Access, box: CopyBox) -> Array | None:
-    """For each active lane the places of a box's chunks, from its address; None if that is misaligned."""
-    starts = np.broadcast_to(chunk.read(access.slot), chunk.count()).astype(np.int64) + access.offset
+def _places(batch: Batch, access: Access, box: CopyBox) -> Array | None:
+    """For each active thread the places of a box's chunks, from its address; None if that is misaligned."""
+    starts = np.broadcast_to(batch.read(access.slot), batch.count()).astype(np.int64) + access.offset
     starts &= (1 << RANK_BIT) - 1
     start = int(starts[0])
     if start % _ALIGNMENT:
-        name = chunk.grid.decoded.layout.variable_before("shared", start)
+        name = batch.launch.decoded.layout.variable_before("shared", start)
         message = (
             f"misaligned {access.action} of a box at byte {start} of shared memory"
             f"{f', in `{name}`' if name else ''}: TMA needs a multiple of {_ALIGNMENT}. "
             f"Declare the array alignas({_ALIGNMENT}), and begin at such a place."
         )
-        chunk.report("misaligned", access.placed, chunk.numbers(), message, address_of=name)
+        batch.report("misaligned", access.placed, batch.numbers(), message, address_of=name)
         return None
     unique, which = np.unique(starts, return_inverse=True)
     return np.stack([chunk_offsets(each, box) for each in unique.tolist()])[which] // _WIDTH
 
 
-def _elements(chunk: Chunk, access: Access, box: CopyBox, distance: Array) -> AccessPart | None:
+def _elements(batch: Batch, access: Access, box: CopyBox, distance: Array) -> AccessPart | None:
     """The tensor's memory with the places of boxes' elements; None if there are none."""
     if not len(box.rows):
         return None
     access = access._replace(width=box.unit)
     addresses = (box.elements().reshape(-1) + distance[:, None]).reshape(-1)
     low, end = int(addresses.min()), int(addresses.max()) + box.unit
-    region = chunk.grid.memory.find(low)
+    region = batch.launch.memory.find(low)
     near = (region, *region.aliases) if region else ()
     regions = [r for r in near if r.base <= low and end <= r.base + r.size]
     allowed = [r for r in regions if access.action == "read" or not r.read_only]
     if allowed:
-        part = region_part(chunk, access, allowed[0], addresses.view(np.uint64), None)
+        part = region_part(batch, access, allowed[0], addresses.view(np.uint64), None)
         with _each(part):
-            for touch in chunk.on.touch:
+            for touch in batch.on.touch:
                 touch(part)
         return part
-    first, lane = addresses[:1].view(np.uint64), np.zeros(1, np.int64)
+    first, thread = addresses[:1].view(np.uint64), np.zeros(1, np.int64)
     if regions:
-        faults.report_read_only(chunk, access, regions[0], first, lane)
+        faults.report_read_only(batch, access, regions[0], first, thread)
     else:
-        faults.report_unmapped(chunk, access, first, lane)
+        faults.report_unmapped(batch, access, first, thread)
     return None
 
 
@@ -885,7 +889,7 @@ def _rows_at(tensor: Map, first: int, starts: Array, inside: Array) -> CopyBox:
 
 
 def chunk_offsets(start: int, box: CopyBox) -> Array:
-    """Return the offset of each 16-byte chunk of a box, in bytes from its address in shared memory."""
+    """Return the offset of each 16-byte batch of a box, in bytes from its address in shared memory."""
     row_bytes, swizzle = box.row_bytes, box.swizzle
     begins = start + max(row_bytes, swizzle) * np.arange(box.count, dtype=np.int64)
     address = (begins[:, None] + np.arange(0, row_bytes, CHUNK, dtype=np.int64)).reshape(-1)

@@ -15,8 +15,8 @@ import numpy as np
 
 from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Operand, Predicate, Register
 from dotcu.simulator.machine.access import resolve
-from dotcu.simulator.machine.async_copies import CopiesInFlight, active_lanes, in_flight
-from dotcu.simulator.machine.state import Access, AccessPart, Chunk, SourceCheck, Step
+from dotcu.simulator.machine.async_copies import CopiesInFlight, active_threads, in_flight
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, InstructionStep, SourceCheck
 from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, immediate, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
@@ -29,7 +29,7 @@ _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 _GROUPS = (("commit_group",), ("wait_group",), ("wait_group", "read"), ("wait_all",))
 
 
-def bind_cp(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_cp(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """cp.async, cp.async.bulk and cp.reduce.async.bulk."""
     first, *more = counted(placed.instruction.flags, 2, MANY)
     if first == "reduce" and more[0] == "async":
@@ -44,30 +44,30 @@ def bind_cp(placed: FlatInstruction, binding: Binding) -> Step:
     return _bind_arrive(placed, binding) if more[0] == "mbarrier" else _bind_copy(placed, binding)
 
 
-def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> Step:
+def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> InstructionStep:
     """Bind the instructions that close a group of copies, or wait for groups."""
     if group == ("commit_group",):
-        return lambda chunk: in_flight(chunk).commit(kind)
+        return lambda batch: in_flight(batch).commit(kind)
     if group == ("wait_all",):
         require(kind != "bulk")
 
-        def wait_all(chunk: Chunk) -> None:
-            in_flight(chunk).commit(kind)
-            in_flight(chunk).wait(kind, 0)
+        def wait_all(batch: Batch) -> None:
+            in_flight(batch).commit(kind)
+            in_flight(batch).wait(kind, 0)
 
         return wait_all
     operand = only(placed.instruction.operands)
     require(kind == "bulk" or len(group) == 1)
     pending = immediate(operand)
 
-    def wait(chunk: Chunk) -> None:
-        if (flight := chunk.find(CopiesInFlight)) is not None:
+    def wait(batch: Batch) -> None:
+        if (flight := batch.find(CopiesInFlight)) is not None:
             flight.wait(kind, pending, reads="read" in group)
 
     return wait
 
 
-def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
+def _bind_copy(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     instruction = placed.instruction
     _, cache, *spaces = counted(instruction.flags[:4], 4)
     to, source, count, *more = counted(instruction.operands, 3, 5)
@@ -81,33 +81,33 @@ def _bind_copy(placed: FlatInstruction, binding: Binding) -> Step:
     target = object_access(placed, to, "shared", binding, action="write", size=size)
     fetch = _fetch(object_access(placed, source, "global", binding, action="read", size=size), more, binding)
 
-    def step(chunk: Chunk) -> None:
+    def step(batch: Batch) -> None:
         sources: list[SourceCheck] = []
-        values = fetch(chunk, sources)
-        _issue(chunk, target, values, "async", sources)
+        values = fetch(batch, sources)
+        _issue(batch, target, values, "async", sources)
 
     return step
 
 
 def _issue(
-    chunk: Chunk, target: Access, values: Array, kind: str, sources: Sequence[SourceCheck] = ()
+    batch: Batch, target: Access, values: Array, kind: str, sources: Sequence[SourceCheck] = ()
 ) -> tuple[int, AccessPart | None]:
-    """Issue a copy of a row of elements for each active lane; its serial number, and where it goes.
+    """Issue a copy of a row of elements for each active thread; its serial number, and where it goes.
 
     Args:
-        chunk, target, kind: The blocks that run together, the access to shared memory, and the copy's kind.
+        batch, target, kind: The blocks that run together, the access to shared memory, and the copy's kind.
         values, sources: What is copied, and the parts of global memory that it is read from.
     """
     serial, part = 0, None
-    for part in resolve(chunk, target):
+    for part in resolve(batch, target):
         part = part._replace(indices=part.spread())
         given = values if part.positions is None else values[part.positions]
-        serial = in_flight(chunk).issue(part, given, kind, sources=tuple(sources))
+        serial = in_flight(batch).issue(part, given, kind, sources=tuple(sources))
     return serial, part
 
 
-Fetch = Callable[[Chunk, list[SourceCheck]], Array]
-"""Reads a copy's source, for each lane a row of elements filled up by zeros; notes where."""
+Fetch = Callable[[Batch, list[SourceCheck]], Array]
+"""Reads a copy's source, for each thread a row of elements filled up by zeros; notes where."""
 
 
 def _fetch(source: Access, more: list[Operand], binding: Binding) -> Fetch:
@@ -115,75 +115,75 @@ def _fetch(source: Access, more: list[Operand], binding: Binding) -> Fetch:
     size = source.bytes
     length = _length(size, more, binding)
 
-    def whole(chunk: Chunk, sources: list[SourceCheck]) -> Array:
-        values = np.empty((chunk.count(), source.elements), unsigned(source.width))
-        for element, value in enumerate(_load(chunk, source, sources)):
+    def whole(batch: Batch, sources: list[SourceCheck]) -> Array:
+        values = np.empty((batch.count(), source.elements), unsigned(source.width))
+        for element, value in enumerate(_load(batch, source, sources)):
             values[:, element] = value
         return values
 
     if length is None:
         return whole
 
-    def partly(chunk: Chunk, sources: list[SourceCheck]) -> Array:
-        lengths = np.broadcast_to(length(chunk), chunk.count())
+    def partly(batch: Batch, sources: list[SourceCheck]) -> Array:
+        lengths = np.broadcast_to(length(batch), batch.count())
         over = lengths > size
         if over.any():
             message = (
                 f"out-of-bounds: a copy of {size} bytes is to read {lengths[over][0]} bytes of its source. "
                 f"Let the source's size be at most {size}."
             )
-            chunk.report("out-of-bounds", source.placed, chunk.numbers()[over], message)
+            batch.report("out-of-bounds", source.placed, batch.numbers()[over], message)
         lengths = np.minimum(lengths, size)
         values = np.zeros((len(lengths), size), np.uint8)
-        lanes = chunk.numbers()
+        threads = batch.numbers()
         for taken in np.unique(lengths).tolist():
             here = lengths == taken
-            with active_lanes(chunk, lanes[here]):
+            with active_threads(batch, threads[here]):
                 if taken == size:
-                    values[here] = whole(chunk, sources).view(np.uint8)
+                    values[here] = whole(batch, sources).view(np.uint8)
                 else:
-                    values[here, :taken] = _head(chunk, source, taken, sources)
+                    values[here, :taken] = _head(batch, source, taken, sources)
         return values.view(unsigned(source.width))
 
     return partly
 
 
-def _load(chunk: Chunk, source: Access, sources: list[SourceCheck]) -> list[Array]:
+def _load(batch: Batch, source: Access, sources: list[SourceCheck]) -> list[Array]:
     """Read elements of the source, and note the parts of memory that they are in."""
-    parts = resolve(chunk, source)
-    checks = [note(part) for part in parts for note in chunk.on.source]
+    parts = resolve(batch, source)
+    checks = [note(part) for part in parts for note in batch.on.source]
     sources += [check for check in checks if check is not None]
-    return load_parts(chunk, source, parts)
+    return load_parts(batch, source, parts)
 
 
-def _length(size: int, more: list[Operand], binding: Binding) -> Callable[[Chunk], Array] | None:
+def _length(size: int, more: list[Operand], binding: Binding) -> Callable[[Batch], Array] | None:
     """Return the function that gives how many bytes to read, before zeros; None: all of the source."""
     if not more or more == [Immediate(size, "int")]:
         return None
     operand = only(more)
     if isinstance(operand, Predicate) or (isinstance(operand, Register) and operand.type == "pred"):
         ignored = binding.source(operand, "pred")
-        return lambda chunk: np.where(ignored.read(chunk), 0, size)
+        return lambda batch: np.where(ignored.read(batch), 0, size)
     slot = binding.source(operand, "u32").slot
-    return lambda chunk: chunk.read(slot).view(np.uint32).astype(np.int64)
+    return lambda batch: batch.read(slot).view(np.uint32).astype(np.int64)
 
 
-def _head(chunk: Chunk, source: Access, length: int, sources: list[SourceCheck]) -> Array:
-    """The first bytes of the source, a row for each lane, read in aligned pieces."""
-    values = np.zeros((chunk.count(), length), np.uint8)
+def _head(batch: Batch, source: Access, length: int, sources: list[SourceCheck]) -> Array:
+    """The first bytes of the source, a row for each thread, read in aligned pieces."""
+    values = np.zeros((batch.count(), length), np.uint8)
     offset = 0
     while offset < length:
         left = length - offset
         width = min(8, 1 << (left.bit_length() - 1))
         piece = source._replace(offset=source.offset + offset, width=width, elements=1)
-        value = np.broadcast_to(_load(chunk, piece, sources)[0], chunk.count())
+        value = np.broadcast_to(_load(batch, piece, sources)[0], batch.count())
         values[:, offset : offset + width] = np.ascontiguousarray(value).view(np.uint8).reshape(-1, width)
         offset += width
     return values
 
 
-def _bind_arrive(placed: FlatInstruction, binding: Binding) -> Step:
-    """cp.async.mbarrier.arrive: an arrival once the lane's copies so far have landed."""
+def _bind_arrive(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+    """cp.async.mbarrier.arrive: an arrival once the thread's copies so far have landed."""
     flags = [f for f in placed.instruction.flags[2:] if f != "noinc"]
     counted = "noinc" in placed.instruction.flags
     require(flags in (["arrive"], ["arrive", "shared"], ["arrive", "shared::cta"]))
@@ -191,8 +191,8 @@ def _bind_arrive(placed: FlatInstruction, binding: Binding) -> Step:
     access = object_access(placed, only(placed.instruction.operands), space, binding, order=ARRIVES)
     access = access._replace(near=True)
 
-    def step(chunk: Chunk) -> None:
-        part = signal(chunk, access)
+    def step(batch: Batch) -> None:
+        part = signal(batch, access)
         touch(part)
         if not counted:  # one arrival more is pending: the lowest bits of the word count them
             np.add.at(part.view, part.indices, np.uint64(1))
@@ -209,8 +209,8 @@ def _bind_arrive(placed: FlatInstruction, binding: Binding) -> Step:
 _TRACKED = "mbarrier::complete_tx::bytes"
 
 
-def bind_async_store(placed: FlatInstruction, binding: Binding) -> Step:
-    """st.async: elements that land when a lane reads the mbarrier that they complete."""
+def bind_async_store(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+    """st.async: elements that land when a thread reads the mbarrier that they complete."""
     instruction = placed.instruction
     allowed = {"async", "weak", _TRACKED, "shared::cluster", "v2", "v4"}
     require(allowed.issuperset(instruction.flags) and _TRACKED in instruction.flags)
@@ -220,15 +220,15 @@ def bind_async_store(placed: FlatInstruction, binding: Binding) -> Step:
     sources = [binding.narrow_source(e, instruction.type) for e in elements]
     barrier = object_access(placed, at, "shared", binding, order=ARRIVES)
 
-    def step(chunk: Chunk) -> None:
-        columns = [np.broadcast_to(source.read(chunk), chunk.count()) for source in sources]
-        serial, part = _issue(chunk, target, np.stack(columns, axis=1), "mbarrier")
-        signal(chunk, barrier, copy=serial, tx_bytes=target.bytes, beside=part)
+    def step(batch: Batch) -> None:
+        columns = [np.broadcast_to(source.read(batch), batch.count()) for source in sources]
+        serial, part = _issue(batch, target, np.stack(columns, axis=1), "mbarrier")
+        signal(batch, barrier, copy=serial, tx_bytes=target.bytes, beside=part)
 
     return step
 
 
-def bind_async_update(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_async_update(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """red.async: an update, which takes effect at once, and the transaction that it completes."""
     instruction = placed.instruction
     require(_TRACKED in instruction.flags)
@@ -240,8 +240,8 @@ def bind_async_update(placed: FlatInstruction, binding: Binding) -> Step:
     barrier = object_access(placed, at, "shared", binding, order=ARRIVES)
     tx_bytes = TYPE_BYTES[instruction.type]
 
-    def step(chunk: Chunk) -> None:
-        update(chunk)
-        signal(chunk, barrier, copy=0, tx_bytes=tx_bytes)
+    def step(batch: Batch) -> None:
+        update(batch)
+        signal(batch, barrier, copy=0, tx_bytes=tx_bytes)
 
     return step

@@ -1,7 +1,7 @@
 """mbarrier: barriers that are in shared memory, with phases, arrivals and transactions.
 
 A test or try that fails gives false at once; the kernel's own loop waits. What an mbarrier
-tracks lands when a lane reads it: copies, then the arrivals or transactions they make.
+tracks lands when a thread reads it: copies, then the arrivals or transactions they make.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 """
@@ -16,10 +16,16 @@ import numpy as np
 
 from dotcu.ptx.instructions import Operand, Sink
 from dotcu.simulator.machine.access import resolve, shared_part
-from dotcu.simulator.machine.async_copies import CopiesInFlight, CopySignal, active_lanes, in_flight, of_lanes
+from dotcu.simulator.machine.async_copies import (
+    CopiesInFlight,
+    CopySignal,
+    active_threads,
+    in_flight,
+    of_threads,
+)
 from dotcu.simulator.machine.barriers import barriers
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Chunk, MemoryOrder, Step
+from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Batch, InstructionStep, MemoryOrder
 from dotcu.simulator.program.binding import MANY, Binding, SourceOperand, chosen, counted, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
@@ -28,7 +34,7 @@ _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
 _MODIFIERS = _SPACES | {"release", "acquire", "relaxed", "cta", "cluster", "layout::v0"}
 
 
-def bind_mbarrier(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_mbarrier(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """mbarrier, of any kind."""
     kind, *flags = counted(placed.instruction.flags, 1, MANY)
     counts, bind = chosen(_KINDS, kind)
@@ -54,14 +60,14 @@ def _access(
 
 
 def _values(part: AccessPart, source: SourceOperand) -> Array:
-    """A register's values in the lanes of a part, as int64."""
-    wide: Array = source.read(part.chunk).astype(np.int64)
+    """A register's values in the threads of a part, as int64."""
+    wide: Array = source.read(part.batch).astype(np.int64)
     return np.broadcast_to(wide, len(part.indices)) if wide.size == 1 else wide[part.positions]
 
 
 def _spread(part: AccessPart, values: Array, fill: int) -> Array:
-    """Values of the lanes of a part as values of all active lanes."""
-    positions, count = part.positions, part.chunk.count()
+    """Values of the threads of a part as values of all active threads."""
+    positions, count = part.positions, part.batch.count()
     assert positions is not None
     if len(positions) == count and (positions[1:] > positions[:-1]).all():
         return values
@@ -70,13 +76,13 @@ def _spread(part: AccessPart, values: Array, fill: int) -> Array:
     return result
 
 
-def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     address, count = placed.instruction.operands
     access = _access(placed, address, flags, binding, WEAK, "write")._replace(near=True)
     source = binding.source(count, "u32")
 
-    def step(chunk: Chunk) -> None:
-        part = _find(chunk, access)
+    def step(batch: Batch) -> None:
+        part = _find(batch, access)
         counts = _values(part, source)
         good = (counts >= 1) & (counts <= MAX_COUNT)
         if not good.all():
@@ -84,28 +90,28 @@ def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
             _report_misuse(_only(part, ~good), wrong)
             part, counts = _only(part, good), counts[good]
         touch(part)
-        chunk.shared.views[8][part.indices] = fresh(counts)
-        chunk.shared.shadows[8][part.indices] = WRITTEN[8]
-        barriers(chunk).cluster.note_inits(chunk.numbers(part.positions), part.indices)
+        batch.shared.views[8][part.indices] = fresh(counts)
+        batch.shared.shadows[8][part.indices] = WRITTEN[8]
+        barriers(batch).cluster.note_inits(batch.numbers(part.positions), part.indices)
 
     return step
 
 
-def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     access = _access(placed, placed.instruction.operands[0], flags, binding, WEAK, "write")
     access = access._replace(near=True)
 
-    def step(chunk: Chunk) -> None:
-        part = _find_objects(chunk, access)
-        if not chunk.grid.decoded.location_of.is_library(placed):
+    def step(batch: Batch) -> None:
+        part = _find_objects(batch, access)
+        if not batch.launch.decoded.location_of.is_library(placed):
             touch(part)  # cuda::pipeline's last thread has counted its warp's others by match.sync alone
-        chunk.shared.views[8][part.indices] = 0
-        chunk.shared.shadows[8][part.indices] = 0
+        batch.shared.views[8][part.indices] = 0
+        batch.shared.shadows[8][part.indices] = 0
 
     return step
 
 
-def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     """arrive and arrive_drop; the third operand counts arrivals, or with .expect_tx bytes."""
     state, address, *counted = placed.instruction.operands
     drops = placed.instruction.flags[0] == "arrive_drop"
@@ -117,8 +123,8 @@ def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) ->
     require(target is None or "shared::cluster" not in flags)  # the state of another block's is not given
     require(target is None or target.dtype == np.uint64)
 
-    def step(chunk: Chunk) -> None:
-        part = _find_objects(chunk, access)
+    def step(batch: Batch) -> None:
+        part = _find_objects(batch, access)
         number = 1 if source is None else _values(part, source)
         arrivals = 1 if form == "expect_tx" else number
         tx = number if form == "expect_tx" else 0
@@ -128,25 +134,25 @@ def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) ->
             what = "must not complete its phase by an arrival with .noComplete. Use arrive without it"
             _report_misuse(_only(part, last), what)
         if target is not None:
-            chunk.write(target.slot, _spread(part, seen, 0))
+            batch.write(target.slot, _spread(part, seen, 0))
 
     return step
 
 
-def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     address, count = placed.instruction.operands
     access = _access(placed, address, flags, binding, RELAXED)
     source = binding.source(count, "u32")
     sign = 1 if placed.instruction.flags[0] == "expect_tx" else -1
 
-    def step(chunk: Chunk) -> None:
-        part = _find_objects(chunk, access)
+    def step(batch: Batch) -> None:
+        part = _find_objects(batch, access)
         _change(part, tx=sign * _values(part, source))
 
     return step
 
 
-def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     """test_wait and try_wait: whether the phase of a state, or of a parity, is over."""
     done, address, phase = placed.instruction.operands[:3]  # a hint of how long to wait may follow
     by_parity = flags[:1] == ["parity"]
@@ -155,30 +161,30 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
     source = binding.source(phase, "u32" if by_parity else "b64")
     target = binding.destination(done)
 
-    def step(chunk: Chunk) -> None:
-        chunk.watch(placed)
-        part = _find_objects(chunk, access)
+    def step(batch: Batch) -> None:
+        batch.watch(placed)
+        part = _find_objects(batch, access)
         value = _values(part, source)
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
         over = unpack(part.view[part.indices]).parity != waited
         if not over.all():  # what the phase after an earlier one brings lands for those alone who wait for it
-            _settle(chunk, part.indices[~over], access)
+            _settle(batch, part.indices[~over], access)
             over = unpack(part.view[part.indices]).parity != waited
             if not over.all():
-                chunk.lacking = partial(_lacking, _only(part, ~over))
+                batch.lacking = partial(_lacking, _only(part, ~over))
         touch(_only(part, over))
-        target.write(chunk, _spread(part, over, True))
+        target.write(batch, _spread(part, over, True))
 
     return step
 
 
 def _lacking(part: AccessPart) -> str:
-    """Return what the phases lack that some lanes of the first block wait for, as sentences."""
-    pitch, first = part.chunk.shared.pitch, int(part.indices.min()) * 8 // part.chunk.shared.pitch
+    """Return what the phases lack that some threads of the first block wait for, as sentences."""
+    pitch, first = part.batch.shared.pitch, int(part.indices.min()) * 8 // part.batch.shared.pitch
     text = ""
     for index in np.unique(part.indices[part.indices * 8 // pitch == first]).tolist():
         parity, _, pending, tx = (int(field[0]) for field in unpack(part.view[index : index + 1]))
-        name = part.chunk.grid.decoded.layout.variable_before("shared", index * 8 % pitch)
+        name = part.batch.launch.decoded.layout.variable_before("shared", index * 8 % pitch)
         lacks = [f"{pending} arrival{'s' * (pending != 1)}"] if pending else []
         if tx:
             lacks.append(f"{tx} bytes of copies" if tx > 0 else f"an expect_tx of {-tx} bytes that have come")
@@ -187,17 +193,19 @@ def _lacking(part: AccessPart) -> str:
     return text
 
 
-def _bind_pending_count(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+def _bind_pending_count(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     count, state = placed.instruction.operands
     require(flags in ([], ["layout::v0"]))
     target = binding.destination(count)
     source = binding.source(state, "b64")
 
-    return lambda chunk: target.write(chunk, unpack(chunk.read(source.slot)).pending)
+    return lambda batch: target.write(batch, unpack(batch.read(source.slot)).pending)
 
 
 # By the first modifier: how many operands there may be, and what binds them.
-_KINDS: Mapping[str, tuple[tuple[int, ...], Callable[[FlatInstruction, list[str], Binding], Step]]] = {
+_KINDS: Mapping[
+    str, tuple[tuple[int, ...], Callable[[FlatInstruction, list[str], Binding], InstructionStep]]
+] = {
     "init": ((2,), _bind_init),
     "inval": ((1,), _bind_inval),
     "arrive": ((2, 3), _bind_arrive),
@@ -235,7 +243,7 @@ def object_access(
     Args:
         placed, operand, space, binding: The instruction, and its operand of a state space.
         order, action: The memory ordering, and "read", "write" or "atomic".
-        size: Bytes of each lane.
+        size: Bytes of each thread.
     """
     slot, offset, space = binding.address(operand, space)
     width = min(size, 8)
@@ -243,41 +251,41 @@ def object_access(
 
 
 def _only(part: AccessPart, mask: Array) -> AccessPart:
-    """The same, of some of its lanes."""
+    """The same, of some of its threads."""
     assert part.positions is not None
     return part._replace(indices=part.indices[mask], positions=part.positions[mask])
 
 
-def _find(chunk: Chunk, access: Access) -> AccessPart:
-    """Return the lanes that reach shared memory; the others are reported."""
+def _find(batch: Batch, access: Access) -> AccessPart:
+    """Return the threads that reach shared memory; the others are reported."""
     positions = objects = np.zeros(0, np.int64)
-    for part in resolve(chunk, access):
-        if part.view is chunk.shared.views[8]:
+    for part in resolve(batch, access):
+        if part.view is batch.shared.views[8]:
             objects = np.append(objects, part.spread())
-            where = np.arange(chunk.count()) if part.positions is None else part.positions
+            where = np.arange(batch.count()) if part.positions is None else part.positions
             positions = np.append(positions, where)
         else:
             _report_misuse(part, "is not in shared memory. An mbarrier has to lie there")
-    return shared_part(chunk, access, objects, positions)
+    return shared_part(batch, access, objects, positions)
 
 
-def _find_objects(chunk: Chunk, access: Access) -> AccessPart:
-    """Return the lanes that name an mbarrier; the others are reported."""
-    part = _find(chunk, access)
+def _find_objects(batch: Batch, access: Access) -> AccessPart:
+    """Return the threads that name an mbarrier; the others are reported."""
+    part = _find(batch, access)
     words = part.view[part.indices]
-    good = (chunk.shared.shadows[8][part.indices] == WRITTEN[8]) & (words >> np.uint64(62) == _OBJECT)
+    good = (batch.shared.shadows[8][part.indices] == WRITTEN[8]) & (words >> np.uint64(62) == _OBJECT)
     if good.all():
         return part
     wrong = _only(part, ~good)
-    byte = int(wrong.indices[0]) * 8 % chunk.shared.pitch
-    name = chunk.grid.decoded.layout.variable_before("shared", byte)
+    byte = int(wrong.indices[0]) * 8 % batch.shared.pitch
+    name = batch.launch.decoded.layout.variable_before("shared", byte)
     shown = f"`{name}`" if name else f"byte {byte} of shared memory"
     message = (
         f"{shown} is used as an mbarrier, but no mbarrier.init made it one, or it was overwritten or "
         "invalidated since. Let one thread init() it, then __syncthreads(), before any thread uses it."
     )
-    lanes = chunk.numbers(wrong.positions)
-    chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
+    threads = batch.numbers(wrong.positions)
+    batch.report("uninitialized-read", access.placed, threads, message, address_of=name)
     return _only(part, good)
 
 
@@ -285,14 +293,14 @@ def touch(part: AccessPart) -> None:
     """Check an access to mbarriers; every one goes through here."""
     if not len(part.indices):
         return
-    for check in part.chunk.on.mbarrier:
+    for check in part.batch.on.mbarrier:
         check(part)
 
 
 def _change(part: AccessPart, arrive: Array | int = 0, drop: Array | int = 0, tx: Array | int = 0) -> Array:
-    """Arrive, expect or complete: each lane at its object; the words that they found."""
+    """Arrive, expect or complete: each thread at its object; the words that they found."""
     touch(part)
-    part.chunk.grid.progress += 1
+    part.batch.launch.progress += 1
     seen, refused = advance(part.view, part.indices, arrive=arrive, drop=drop, tx=tx)
     if refused.any():
         limit = f"the phase waits for {int(unpack(seen[refused][:1]).pending[0])}"
@@ -305,34 +313,34 @@ def _change(part: AccessPart, arrive: Array | int = 0, drop: Array | int = 0, tx
 
 
 def signal(
-    chunk: Chunk,
+    batch: Batch,
     access: Access,
     *,
     copy: int | None = None,
     tx_bytes: int = 0,
     beside: AccessPart | None = None,
 ) -> AccessPart:
-    """Note that the active lanes' mbarriers are updated once copies have landed; return these mbarriers.
+    """Note that the active threads' mbarriers are updated once copies have landed; return these mbarriers.
 
     Args:
-        chunk, access: The blocks that run together, and the access of their active lanes to mbarriers.
-        copy: The serial number of the one copy that is tracked; None: all of the lanes' copies so far.
+        batch, access: The blocks that run together, and the access of their active threads to mbarriers.
+        copy: The serial number of the one copy that is tracked; None: all of the threads' copies so far.
         tx_bytes: Completed transactions; 0: an arrival.
         beside: What the copy writes, in whose block the mbarrier has to be.
     """
-    part, flight = _find_objects(chunk, access), in_flight(chunk)
-    if beside is not None and chunk.shape.cluster_blocks > 1:
-        blocks, lanes = np.full(chunk.lanes, -1), chunk.numbers(part.positions)
-        blocks[chunk.numbers(beside.positions)] = beside.indices * beside.access.width // chunk.shared.pitch
-        apart = blocks[lanes] != part.indices * 8 // chunk.shared.pitch
-        if (apart := apart & (blocks[lanes] >= 0)).any():
+    part, flight = _find_objects(batch, access), in_flight(batch)
+    if beside is not None and batch.shape.cluster_blocks > 1:
+        blocks, threads = np.full(batch.threads, -1), batch.numbers(part.positions)
+        blocks[batch.numbers(beside.positions)] = beside.indices * beside.access.width // batch.shared.pitch
+        apart = blocks[threads] != part.indices * 8 // batch.shared.pitch
+        if (apart := apart & (blocks[threads] >= 0)).any():
             what = "is in another block than what is written. Both have to be in the same: map both by mapa"
             _report_misuse(_only(part, apart), what)
             part = _only(part, ~apart)
     flight.signals.append(
         CopySignal(
             access=access,
-            lanes=chunk.numbers(part.positions),
+            threads=batch.numbers(part.positions),
             objects=part.indices,
             serial=flight.serial,
             copy=copy,
@@ -346,38 +354,40 @@ _FIRST_TRIES = 2
 """Tries of each wait in a launch that come before the copy has landed, so that one must try again."""
 
 
-def _settle(chunk: Chunk, objects: Array, access: Access) -> None:
+def _settle(batch: Batch, objects: Array, access: Access) -> None:
     """Land the copies that some mbarriers track, unless a wait first tries; update the mbarriers."""
-    flight, tries = chunk.find(CopiesInFlight), chunk.grid.tries
+    flight, tries = batch.find(CopiesInFlight), batch.launch.tries
     if flight is None or not flight.signals:
         return
     if tries[access.number] < _FIRST_TRIES and any(np.isin(s.objects, objects).any() for s in flight.signals):
         tries[access.number] += 1
-        chunk.grid.progress += 1
+        batch.launch.progress += 1
         return
-    view = chunk.shared.views[8]
+    view = batch.shared.views[8]
     phases = dict(zip(objects.tolist(), unpack(view[objects]).parity.tolist(), strict=True))
     for group in _together(flight.due(objects)):
         access, tx_bytes = group[0].access, group[0].tx_bytes
-        at, lanes = (np.concatenate([getattr(each, name) for each in group]) for name in ("objects", "lanes"))
+        at, threads = (
+            np.concatenate([getattr(each, name) for each in group]) for name in ("objects", "threads")
+        )
         # What a phase does not wait for may land later, and does.
         state, earlier = unpack(view[at]), _earlier(at)
         waits = (state.pending > 0) | (earlier * tx_bytes < state.tx)
         if not tx_bytes:
             waits = (earlier < state.pending) | (state.tx > 0)
         is_open = waits & (state.parity == np.array([phases[each] for each in at.tolist()]))
-        ends = np.cumsum([len(each.lanes) for each in group])
+        ends = np.cumsum([len(each.threads) for each in group])
         for signaled, mask in zip(group, np.split(is_open, ends[:-1]), strict=True):
             if not mask.all():
-                flight.signals.append(of_lanes(signaled, ~mask))
+                flight.signals.append(of_threads(signaled, ~mask))
             if mask.any():
-                flight.complete(of_lanes(signaled, mask))
+                flight.complete(of_threads(signaled, mask))
         if not is_open.any():
             continue
-        at, lanes = at[is_open], lanes[is_open]
-        ascending = np.argsort(lanes, kind="stable")
-        with active_lanes(chunk, lanes[ascending]):
-            part = shared_part(chunk, access, at[ascending], np.arange(len(at)))
+        at, threads = at[is_open], threads[is_open]
+        ascending = np.argsort(threads, kind="stable")
+        with active_threads(batch, threads[ascending]):
+            part = shared_part(batch, access, at[ascending], np.arange(len(at)))
             _change(part, 0 if tx_bytes else 1, tx=-tx_bytes)
 
 
@@ -394,7 +404,7 @@ def _together(signals: Sequence[CopySignal]) -> list[list[CopySignal]]:
 
 
 def _earlier(objects: Array) -> Array:
-    """Return for each lane how many lanes before it have the same object."""
+    """Return for each thread how many threads before it have the same object."""
     order = np.argsort(objects, kind="stable")
     ordered = objects[order]
     earlier = np.empty(len(objects), np.int64)
@@ -403,9 +413,9 @@ def _earlier(objects: Array) -> Array:
 
 
 def _report_misuse(part: AccessPart, what: str) -> None:
-    chunk, placed = part.chunk, part.access.placed
+    batch, placed = part.batch, part.access.placed
     message = f"an mbarrier in `{placed.instruction.text}` {what}."
-    chunk.report("barrier", placed, chunk.numbers(part.positions), message)
+    batch.report("barrier", placed, batch.numbers(part.positions), message)
 
 
 # The arithmetic of mbarrier objects: phases, arrivals and transactions in one 64-bit word.
@@ -470,15 +480,15 @@ def fresh(count: Array) -> Array:
 def advance(
     view: Array, index: Array, *, arrive: Array | int = 0, drop: Array | int = 0, tx: Array | int = 0
 ) -> tuple[Array, Array]:
-    """Apply changes of many lanes, one after the other where they share an object.
+    """Apply changes of many threads, one after the other where they share an object.
 
     Args:
-        view, index: Words, which are updated, and for each lane its word.
-        arrive, drop: Arrivals, of all lanes or by lane, and those that later phases do not expect.
+        view, index: Words, which are updated, and for each thread its word.
+        arrive, drop: Arrivals, of all threads or by thread, and those that later phases do not expect.
         tx: Bytes of transactions: expected above 0, completed below.
 
     Returns:
-        For each lane the word that it found, and whether it was refused because the phase does
+        For each thread the word that it found, and whether it was refused because the phase does
         not wait for so many arrivals, or cannot count so many bytes.
     """
     count = len(index)
@@ -495,10 +505,10 @@ def advance(
 
 
 def _in_turn(state: PhaseState, starts: Array, owner: Array, sums: Array) -> tuple[PhaseState, Array, Array]:
-    """Apply changes by phases: in each round, all lanes that the present phase takes in.
+    """Apply changes by phases: in each round, all threads that the present phase takes in.
 
     Args:
-        sums: Running sums of arrivals, drops and transactions over the lanes in their order, from 0.
+        sums: Running sums of arrivals, drops and transactions over the threads in their order, from 0.
     """
     count = len(owner)
     indices, at = np.arange(count), starts
@@ -527,7 +537,7 @@ def _in_turn(state: PhaseState, starts: Array, owner: Array, sums: Array) -> tup
 
 
 def _reach(state: PhaseState, at: Array, ends: Array, sums: Array) -> Array:
-    """The lane, for each object, before which its present phase ends: at most the last."""
+    """The thread, for each object, before which its present phase ends: at most the last."""
     taken: Array = np.searchsorted(sums[0, 1:], sums[0, at] + state.pending, side="right")
     following = np.minimum(at + 1, ends)
     arrives = sums[0, following] > sums[0, at]

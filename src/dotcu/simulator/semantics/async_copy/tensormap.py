@@ -14,9 +14,9 @@ import numpy as np
 
 from dotcu.ptx.instructions import Operand
 from dotcu.simulator.machine.access import region_part
-from dotcu.simulator.machine.async_copies import active_lanes
+from dotcu.simulator.machine.async_copies import active_threads
 from dotcu.simulator.machine.shape import WARP
-from dotcu.simulator.machine.state import Access, Chunk, Step
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep
 from dotcu.simulator.program.binding import MANY, Binding, counted, immediate, only, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.semantics.async_copy.mbarrier import object_access
@@ -40,31 +40,31 @@ def map_access(
     return half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2)
 
 
-def read_map(chunk: Chunk, halves: Sequence[Access]) -> bytes:
-    """The bytes of the map of the first active lane."""
-    words = [int(word[0]) for half in halves for word in load(chunk, half)]
+def read_map(batch: Batch, halves: Sequence[Access]) -> bytes:
+    """The bytes of the map of the first active thread."""
+    words = [int(word[0]) for half in halves for word in load(batch, half)]
     return b"".join(word.to_bytes(8, "little") for word in words)
 
 
-def _write_map(chunk: Chunk, halves: Sequence[Access], data: bytes) -> None:
+def _write_map(batch: Batch, halves: Sequence[Access], data: bytes) -> None:
     words = np.frombuffer(data, np.uint64)
     for number, half in enumerate(halves):
-        store_elements(chunk, half, list(words[number * _HALF : (number + 1) * _HALF, None]))
+        store_elements(batch, half, list(words[number * _HALF : (number + 1) * _HALF, None]))
 
 
-def check_map(chunk: Chunk, half: Access) -> None:
-    """Report the map of the active lane if this kernel changed it without the fences of its proxy."""
-    address = chunk.read(half.slot)[:1].astype(np.uint64) + np.uint64(half.offset & 0xFFFFFFFFFFFFFFFF)
-    region = chunk.grid.memory.find(int(address[0]))
+def check_map(batch: Batch, half: Access) -> None:
+    """Report the map of the active thread if this kernel changed it without the fences of its proxy."""
+    address = batch.read(half.slot)[:1].astype(np.uint64) + np.uint64(half.offset & 0xFFFFFFFFFFFFFFFF)
+    region = batch.launch.memory.find(int(address[0]))
     if region is not None:
         words = address + np.arange(0, BYTES, 8, dtype=np.uint64)
-        with active_lanes(chunk, np.repeat(chunk.numbers()[:1], len(words))):
-            part = region_part(chunk, half._replace(elements=1), region, words, None)
-            for check in chunk.on.tensor_map:
+        with active_threads(batch, np.repeat(batch.numbers()[:1], len(words))):
+            part = region_part(batch, half._replace(elements=1), region, words, None)
+            for check in batch.on.tensor_map:
                 check(part, int(address[0]))
 
 
-def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_tensormap(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """tensormap.replace and tensormap.cp_fenceproxy."""
     kind, *flags = counted(placed.instruction.flags, 1, MANY)
     if kind == "replace":
@@ -78,19 +78,19 @@ def bind_tensormap(placed: FlatInstruction, binding: Binding) -> Step:
     halves = map_access(placed, source, "shared", binding, action="read")
     scope = "cta" if flags[4:5] == ["cta"] else "gpu"
 
-    def copy(chunk: Chunk) -> None:
-        lanes = chunk.numbers()
-        _, first = np.unique(lanes // WARP, return_index=True)
-        for lane in lanes[first]:
-            with active_lanes(chunk, np.array([lane])):
-                _write_map(chunk, target, read_map(chunk, halves))
-        chunk.fence_proxies("tensormap")
-        chunk.clocks.fence(chunk.active, scope)
+    def copy(batch: Batch) -> None:
+        threads = batch.numbers()
+        _, first = np.unique(threads // WARP, return_index=True)
+        for thread in threads[first]:
+            with active_threads(batch, np.array([thread])):
+                _write_map(batch, target, read_map(batch, halves))
+        batch.fence_proxies("tensormap")
+        batch.clocks.fence(batch.active, scope)
 
     return copy
 
 
-def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     """tensormap.replace: one field of the map, of one of its dimensions where it has several."""
     mode, field, *space, size = counted(flags, 3, 4)
     address, *ordinal, given = counted(placed.instruction.operands, 2, 3)
@@ -104,33 +104,33 @@ def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -
     number = immediate(ordinal[0]) if ordinal else 0
     require(number < FIELDS[field] and bool(ordinal) == (FIELDS[field] > 1))
 
-    def replace(chunk: Chunk) -> None:
-        for lane in chunk.numbers().tolist():
-            with active_lanes(chunk, np.array([lane])):
-                data = replaced(read_map(chunk, halves), field, number, int(value.read(chunk)[0]))
+    def replace(batch: Batch) -> None:
+        for thread in batch.numbers().tolist():
+            with active_threads(batch, np.array([thread])):
+                data = replaced(read_map(batch, halves), field, number, int(value.read(batch)[0]))
                 if data is not None:
-                    _write_map(chunk, targets, data)
+                    _write_map(batch, targets, data)
                     continue
                 message = (
                     f"`{placed.instruction.text}` changes 128 bytes that are not a tensor map, or gives a "
                     "field a value that it does not take. Copy the map that dotcu.tensor_map(t, box=...) "
                     "passes there first."
                 )
-                chunk.report("trap", placed, chunk.numbers(), message)
+                batch.report("trap", placed, batch.numbers(), message)
 
     return replace
 
 
-def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_map_fence(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """fence.proxy.tensormap: a release of what was written, or an acquire of the map at an address."""
     _, kind, order, scope = counted(placed.instruction.flags, 4)
     require(kind == "tensormap::generic")
     scope = "cta" if scope == "cta" else "gpu"
     if order == "release":
 
-        def release(chunk: Chunk) -> None:
-            chunk.fence_proxies("tensormap")
-            chunk.clocks.fence(chunk.active, scope)
+        def release(batch: Batch) -> None:
+            batch.fence_proxies("tensormap")
+            batch.clocks.fence(batch.active, scope)
 
         return release
     require(order == "acquire")
@@ -138,12 +138,12 @@ def bind_map_fence(placed: FlatInstruction, binding: Binding) -> Step:
     require(immediate(size) == BYTES)
     half = object_access(placed, operand, "generic", binding, action="read")
 
-    def acquire(chunk: Chunk) -> None:
-        chunk.clocks.fence(chunk.active, scope)
-        address = np.broadcast_to(chunk.read(half.slot).astype(np.uint64), chunk.count())
-        lanes = chunk.numbers()
+    def acquire(batch: Batch) -> None:
+        batch.clocks.fence(batch.active, scope)
+        address = np.broadcast_to(batch.read(half.slot).astype(np.uint64), batch.count())
+        threads = batch.numbers()
         for each in np.unique(address):
-            with active_lanes(chunk, lanes[address == each]):
-                chunk.fence_proxies(f"tensormap {int(each) + half.offset}")
+            with active_threads(batch, threads[address == each]):
+                batch.fence_proxies(f"tensormap {int(each) + half.offset}")
 
     return acquire

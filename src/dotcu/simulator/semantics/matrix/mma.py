@@ -18,7 +18,7 @@ import numpy as np
 
 from dotcu.ptx.instructions import Operand, Vector
 from dotcu.simulator.machine.shape import WARP
-from dotcu.simulator.machine.state import Chunk, Step
+from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.machine.undefined import NOBODY, UndefinedBits
 from dotcu.simulator.program.binding import (
     MANY,
@@ -205,7 +205,7 @@ _ORDERED = "sp::ordered_metadata"
 _OWN_FLAGS: Mapping[str, tuple[str, ...]] = {"mma": (), "sparse": ("sp", _ORDERED), "wmma": ("mma",)}
 
 
-def bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_mma(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """mma.sync, or mma.sp.sync with A as its nonzero half."""
     instruction = placed.instruction
     flags, operands = instruction.flags, [*instruction.operands]
@@ -243,7 +243,7 @@ def _fragments(form: MmaForm, *, is_sparse: bool) -> Sequence[FragmentLayout]:
 # undefined; 9.7.14.6.2, "Matrix fragments for multiply-accumulate operation with sparse matrix A".
 
 
-Expansion = Callable[["Chunk", Array], Array]
+Expansion = Callable[["Batch", Array], Array]
 """From A's words, by matrix, row and word of the row, to those of the whole A."""
 
 
@@ -260,14 +260,14 @@ def _expansion(
     fours = np.arange(units) // 2 * 4
     ordered = _ORDERED in placed.instruction.flags
 
-    def expand(chunk: Chunk, given: Array) -> Array:
-        held = np.ascontiguousarray(read(chunk, [words])[0].reshape(-1, 8, 4)[:, :, first : first + holders])
+    def expand(batch: Batch, given: Array) -> Array:
+        held = np.ascontiguousarray(read(batch, [words])[0].reshape(-1, 8, 4)[:, :, first : first + holders])
         if form.unit == 16:
             by_row = held.view(np.uint16).reshape(-1, 8, holders, 2).transpose(0, 3, 1, 2)
         else:
             by_row = held.reshape(-1, 8, holders // 2, 2).transpose(0, 3, 1, 2)
         places = (by_row[..., None] >> shifts & 3).reshape(-1, 16, units)
-        _check_places(chunk, placed, form, places.reshape(-1, 2), ordered=ordered)
+        _check_places(batch, placed, form, places.reshape(-1, 2), ordered=ordered)
         whole = np.zeros((*places.shape[:2], 2 * units), own)
         np.put_along_axis(whole, fours + places, given.view(own), axis=-1)
         return whole.view(given.dtype)
@@ -276,7 +276,7 @@ def _expansion(
 
 
 def _check_places(
-    chunk: Chunk, placed: FlatInstruction, form: MmaForm, pairs: Array, *, ordered: bool
+    batch: Batch, placed: FlatInstruction, form: MmaForm, pairs: Array, *, ordered: bool
 ) -> None:
     """Report pairs of places that PTX leaves undefined."""
     low, high = pairs[:, 0], pairs[:, 1]
@@ -288,14 +288,14 @@ def _check_places(
         bad, wanted = low == high, "two places that differ"
     if not bad.any():
         return
-    at, each = int(np.flatnonzero(bad)[0]), len(pairs) * WARP // chunk.count()
+    at, each = int(np.flatnonzero(bad)[0]), len(pairs) * WARP // batch.count()
     warps = np.unique(np.flatnonzero(bad) // each)
     message = (
         f"metadata 0b{int(high[at]):02b}{int(low[at]):02b} for row {at % each * 16 // each} of A, with which "
         f"the product is undefined: each four bits have {wanted}. The selector says which lanes of each four "
         "hold them."
     )
-    chunk.report("metadata", placed, chunk.numbers()[warps * WARP], message)
+    batch.report("metadata", placed, batch.numbers()[warps * WARP], message)
 
 
 def _multiplicands(type_: str) -> Callable[[Array], Array]:
@@ -311,7 +311,7 @@ def multiply_step(
     operands: Sequence[Operand],
     binding: Binding,
     expand: Expansion | None = None,
-) -> Step:
+) -> InstructionStep:
     """Return the step that gathers A, B and C, multiplies, and scatters D.
 
     Args:
@@ -334,34 +334,34 @@ def multiply_step(
 
     slots = [[operand.slot for operand in operands] for operands in (targets, a, b, c)]
 
-    def step(chunk: Chunk) -> None:
-        if chunk.undefined.slots:
-            _carry_undefined(chunk, fragments, slots)
-        words = a_fragment.gather(read(chunk, a))
-        left = a_numbers(words if expand is None else expand(chunk, words))
-        right = b_numbers(b_fragment.gather(read(chunk, b)))
-        sums = c_fragment.gather(read(chunk, c)).view(c_dtype)
+    def step(batch: Batch) -> None:
+        if batch.undefined.slots:
+            _carry_undefined(batch, fragments, slots)
+        words = a_fragment.gather(read(batch, a))
+        left = a_numbers(words if expand is None else expand(batch, words))
+        right = b_numbers(b_fragment.gather(read(batch, b)))
+        sums = c_fragment.gather(read(batch, c)).view(c_dtype)
         result = product(
             left.swapaxes(1, 2) if a_fragment.transposed else left,
             right.swapaxes(1, 2) if b_fragment.transposed else right,
             sums,
         )
         for target, value in zip(targets, d_fragment.scatter(result.view(d_word)), strict=True):
-            target.write(chunk, value)
+            target.write(batch, value)
 
     return step
 
 
 def _carry_undefined(
-    chunk: Chunk, fragments: Sequence[FragmentLayout | WmmaFragment], slots: Sequence[Sequence[int]]
+    batch: Batch, fragments: Sequence[FragmentLayout | WmmaFragment], slots: Sequence[Sequence[int]]
 ) -> None:
     """Make rows of D undefined where those of A or C are, and columns where those of B are.
 
     Args:
-        chunk, fragments, slots: The blocks that run together, and the fragments of D, A, B and C, with the
+        batch, fragments, slots: The blocks that run together, and the fragments of D, A, B and C, with the
             slots of their registers.
     """
-    lanes, undefined = chunk.numbers(), chunk.undefined
+    lanes, undefined = batch.numbers(), batch.undefined
     plain = [fragment for fragment in fragments if isinstance(fragment, FragmentLayout)]
     if [fragment.transposed for fragment in plain] != [False, False, True, False]:
         for slot in itertools.chain(*slots[1:]):
@@ -375,7 +375,7 @@ def _carry_undefined(
     columns = b.max(axis=-1).reshape(len(b), plain[0].words, -1).max(axis=-1)
     latest = np.maximum(np.maximum(a.max(axis=-1)[:, :, None], columns[:, None, :]), c)
     for slot, checks in zip(slots[0], plain[0].scatter(latest), strict=True):
-        word = unsigned(chunk.registers[slot].dtype.itemsize)
+        word = unsigned(batch.registers[slot].dtype.itemsize)
         undefined.put(slot, lanes, np.where(checks != NOBODY, np.iinfo(word).max, 0).astype(word), checks)
 
 
@@ -537,7 +537,7 @@ class WmmaFragment(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """Lanes that hold the matrix once."""
+        """Threads that hold the matrix once."""
         return self.lines * self.line_bytes // self.piece_bytes
 
     def gather(self, registers: Sequence[Array]) -> Array:
@@ -580,22 +580,22 @@ ELEMENT_BITS: Mapping[str, int] = {
     **dict.fromkeys(("s4", "u4"), 4),
     "b1": 1,
 }
-Number = type[Any]
+NumberType = type[Any]
 
 
-def _fp8(type_: type) -> Callable[[Array, Number], Array]:
+def _fp8(type_: type) -> Callable[[Array, NumberType], Array]:
     tables = {dtype: _BYTES.view(type_).astype(dtype) for dtype in (np.float32, np.float64)}
     return lambda words, dtype: tables[dtype].take(words.view(np.uint8))
 
 
-def _nibbles(words: Array, dtype: Number, signed: bool) -> Array:
+def _nibbles(words: Array, dtype: NumberType, signed: bool) -> Array:
     data = words.view(np.uint8)
     pairs = np.stack((data & 15, data >> 4), axis=-1).reshape(*words.shape[:-1], -1).view(np.int8)
     return (((pairs ^ 8) - 8) if signed else pairs).astype(dtype)
 
 
 # From words to elements, those of a word side by side, the lowest first.
-_NUMBERS: Mapping[str, Callable[[Array, Number], Array]] = {
+_NUMBERS: Mapping[str, Callable[[Array, NumberType], Array]] = {
     "f16": lambda words, dtype: words.view(np.float16).astype(dtype),
     "bf16": lambda words, dtype: widen(words.view(np.uint16), "bf16").astype(dtype, copy=False),
     "tf32": lambda words, dtype: (words & _TF32).view(np.float32).astype(dtype, copy=False),
@@ -609,7 +609,7 @@ _NUMBERS: Mapping[str, Callable[[Array, Number], Array]] = {
 }
 
 
-def numbers_of(type_: str, dtype: Number) -> Callable[[Array], Array]:
+def numbers_of(type_: str, dtype: NumberType) -> Callable[[Array], Array]:
     """Return what makes numbers of a dtype, which has them all, of the words of a fragment."""
     convert = _NUMBERS[type_]
     return lambda words: convert(words, dtype)

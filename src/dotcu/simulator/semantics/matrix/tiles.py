@@ -15,16 +15,16 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink
-from dotcu.simulator.machine.async_copies import active_lanes
+from dotcu.simulator.machine.async_copies import active_threads
 from dotcu.simulator.machine.memory import SHARED_WINDOW
-from dotcu.simulator.machine.shape import WARP, Lanes
-from dotcu.simulator.machine.state import Access, Chunk, Step
+from dotcu.simulator.machine.shape import WARP, Threads
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep
 from dotcu.simulator.machine.undefined import NOBODY, HeldLoad
 from dotcu.simulator.program.binding import Binding, DestinationOperand, SourceOperand, counted, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.load_store import elements_of, load, store_elements
-from dotcu.simulator.semantics.warp import Bind, Rendezvous
+from dotcu.simulator.semantics.warp import Rendezvous, RendezvousBinder
 
 _COUNTS: Mapping[str, int] = {"x1": 1, "x2": 2, "x4": 4}
 _MODIFIERS = frozenset({"sync", "aligned", "m8n8", "trans", "shared", "shared::cta", *_COUNTS})
@@ -41,25 +41,25 @@ def _count_of(instruction: Instruction) -> int:
 
 def _rows_access(
     placed: FlatInstruction, operand: Operand, action: str, binding: Binding
-) -> tuple[Access, Step]:
+) -> tuple[Access, InstructionStep]:
     """The access to rows of 16 bytes in shared memory, and what makes its address ready."""
     is_generic = not any(f.startswith("shared") for f in placed.instruction.flags)
     slot, offset, _ = binding.address(operand, "generic" if is_generic else "shared")
     place = binding.constant(np.zeros(1, np.uint64)) if is_generic else slot
 
-    def prepare(chunk: Chunk) -> None:
+    def prepare(batch: Batch) -> None:
         # An address outside the window wraps to one that no block has, and is reported as such.
         if is_generic:
-            chunk.write(place, chunk.read(slot) - np.uint64(SHARED_WINDOW))
+            batch.write(place, batch.read(slot) - np.uint64(SHARED_WINDOW))
 
     return Access(binding.next_access(), placed, "shared", place, offset, 8, 2, action), prepare
 
 
-def _row_lanes(chunk: Chunk, count: int) -> AbstractContextManager[None]:
+def _row_lanes(batch: Batch, count: int) -> AbstractContextManager[None]:
     """Have those lanes active that give the addresses of `count` tiles."""
     if 8 * count == WARP:
         return nullcontext()
-    return active_lanes(chunk, chunk.numbers().reshape(-1, WARP)[:, : 8 * count].reshape(-1))
+    return active_threads(batch, batch.numbers().reshape(-1, WARP)[:, : 8 * count].reshape(-1))
 
 
 def _transposed(words: Array) -> Array:
@@ -68,7 +68,7 @@ def _transposed(words: Array) -> Array:
     return np.ascontiguousarray(halves.swapaxes(-1, -2)).view(np.uint32)
 
 
-def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """ldmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
@@ -77,29 +77,29 @@ def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     access, prepare = _rows_access(placed, source, "read", binding)
     transpose = "trans" in instruction.flags
 
-    def step(chunk: Chunk) -> None:
-        prepare(chunk)
+    def step(batch: Batch) -> None:
+        prepare(batch)
         held: list[HeldLoad] = []
-        with _row_lanes(chunk, count):
-            givers = chunk.numbers()
-            halves = [np.broadcast_to(half, chunk.count()) for half in load(chunk, access, held)]
+        with _row_lanes(batch, count):
+            givers = batch.numbers()
+            halves = [np.broadcast_to(half, batch.count()) for half in load(batch, access, held)]
         rows = np.stack(halves, axis=1)
         words = rows.view(np.uint32).reshape(-1, count, 8, 4)
         if transpose:
             words = _transposed(words)
         tiles = words.reshape(-1, count, WARP)
         for tile, target in enumerate(targets):
-            target.write(chunk, tiles[:, tile].reshape(-1))
+            target.write(batch, tiles[:, tile].reshape(-1))
         if held:
-            _keep_undefined(chunk, held, givers, targets, transpose=transpose)
+            _keep_undefined(batch, held, givers, targets, transpose=transpose)
 
     return step
 
 
 def _keep_undefined(
-    chunk: Chunk,
+    batch: Batch,
     held: list[HeldLoad],
-    givers: Lanes,
+    givers: Threads,
     targets: Sequence[DestinationOperand],
     *,
     transpose: bool,
@@ -118,10 +118,10 @@ def _keep_undefined(
     latest = numbers.reshape(-1, count, WARP, 2).max(axis=-1)
     for tile, target in enumerate(targets):
         own = words[:, tile].reshape(-1), latest[:, tile].reshape(-1)
-        chunk.undefined.put(target.slot, chunk.numbers(), *own)
+        batch.undefined.put(target.slot, batch.numbers(), *own)
 
 
-def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """stmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
@@ -130,19 +130,19 @@ def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     sources = sources_of(source, count, "b32", binding)
     transpose = "trans" in instruction.flags
 
-    def step(chunk: Chunk) -> None:
-        prepare(chunk)
-        words = np.stack([value.reshape(-1, 8, 4) for value in read(chunk, sources)], axis=1)
+    def step(batch: Batch) -> None:
+        prepare(batch)
+        words = np.stack([value.reshape(-1, 8, 4) for value in read(batch, sources)], axis=1)
         if transpose:
             words = _transposed(words)
         rows = words.view(np.uint64).reshape(-1, 2)
-        with _row_lanes(chunk, count):
-            store_elements(chunk, access, [rows[:, 0], rows[:, 1]])
+        with _row_lanes(batch, count):
+            store_elements(batch, access, [rows[:, 0], rows[:, 1]])
 
     return step
 
 
-def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """movmatrix: a tile in registers, transposed."""
     instruction = placed.instruction
     target, source = counted(instruction.operands, 2)
@@ -150,9 +150,9 @@ def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Step:
     (to,) = targets_of(target, 1, 4, binding)
     sources = sources_of(source, 1, "b32", binding)
 
-    def step(chunk: Chunk) -> None:
-        (value,) = read(chunk, sources)
-        to.write(chunk, _transposed(value.reshape(-1, 8, 4)).reshape(-1))
+    def step(batch: Batch) -> None:
+        (value,) = read(batch, sources)
+        to.write(batch, _transposed(value.reshape(-1, 8, 4)).reshape(-1))
 
     return step
 
@@ -168,28 +168,28 @@ def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Step:
 _EVERYONE = np.uint32(0xFFFFFFFF)
 
 
-def of_whole_warps(bind: Callable[[FlatInstruction, Binding], Step]) -> Bind:
+def of_whole_warps(bind: Callable[[FlatInstruction, Binding], InstructionStep]) -> RendezvousBinder:
     """Make an instruction's step a rendezvous of all 32 lanes, which is run with whole warps only."""
 
     def bound(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         step = bind(placed, binding)
 
-        def run(chunk: Chunk) -> None:
-            active = chunk.active
+        def run(batch: Batch) -> None:
+            active = batch.active
             if active is None or are_whole(active):
-                step(chunk)
+                step(batch)
                 return
-            chunk.active = _whole_only(chunk, placed, active)
-            if len(chunk.active):
-                step(chunk)
-            chunk.active = active
+            batch.active = _whole_only(batch, placed, active)
+            if len(batch.active):
+                step(batch)
+            batch.active = active
 
         return Rendezvous(run, placed, binding.constant(np.array([_EVERYONE])))
 
     return bound
 
 
-def are_whole(lanes: Lanes) -> bool:
+def are_whole(lanes: Threads) -> bool:
     """Return whether ascending lanes make up whole warps."""
     if len(lanes) % WARP:
         return False
@@ -197,9 +197,9 @@ def are_whole(lanes: Lanes) -> bool:
     return bool(((first % WARP == 0) & (last - first == WARP - 1)).all())
 
 
-def _whole_only(chunk: Chunk, placed: FlatInstruction, lanes: Lanes) -> Lanes:
+def _whole_only(batch: Batch, placed: FlatInstruction, lanes: Threads) -> Threads:
     """Report the lanes whose warp lacks some; the others."""
-    whole = (chunk.warp_bits(lanes) == _EVERYONE)[lanes // WARP]
+    whole = (batch.warp_bits(lanes) == _EVERYONE)[lanes // WARP]
     alone = lanes[~whole]
     here = int(np.count_nonzero(alone // WARP == alone[0] // WARP))
     message = (
@@ -208,7 +208,7 @@ def _whole_only(chunk: Chunk, placed: FlatInstruction, lanes: Lanes) -> Lanes:
         "condition, or do not exist: take it out of the condition, and let the block be a multiple of "
         f"{WARP} threads."
     )
-    chunk.report("barrier", placed, alone, message)
+    batch.report("barrier", placed, alone, message)
     return lanes[whole]
 
 
@@ -241,8 +241,8 @@ def targets_of(operand: Operand, count: int, word_bytes: int, binding: Binding) 
     return targets
 
 
-def read(chunk: Chunk, sources: Sequence[SourceOperand]) -> list[Array]:
+def read(batch: Batch, sources: Sequence[SourceOperand]) -> list[Array]:
     """The active lanes' values, one element a lane."""
-    count = chunk.count()
-    values = [source.read(chunk) for source in sources]
+    count = batch.count()
+    values = [source.read(batch) for source in sources]
     return [value if value.size == count else np.repeat(value, count) for value in values]

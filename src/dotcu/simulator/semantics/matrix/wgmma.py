@@ -17,11 +17,11 @@ import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand, Register, Vector
-from dotcu.simulator.machine.async_copies import active_lanes
+from dotcu.simulator.machine.async_copies import active_threads
 from dotcu.simulator.machine.faults import describe_element
 from dotcu.simulator.machine.memory import RANK_BIT
-from dotcu.simulator.machine.shape import Lanes
-from dotcu.simulator.machine.state import Access, Chunk, Step
+from dotcu.simulator.machine.shape import Threads
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Warpgroups, warpgroups
 from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, immediate, only, require, vector
 from dotcu.simulator.program.inlining import FlatInstruction
@@ -38,19 +38,19 @@ from dotcu.simulator.semantics.matrix.mma import (
 )
 from dotcu.simulator.semantics.warp import Rendezvous
 
-GroupStep = Callable[[Chunk, Warpgroups, Array], None]
-"""What an instruction does for some whole warpgroups, which are those of the active lanes."""
+GroupStep = Callable[[Batch, Warpgroups, Array], None]
+"""What an instruction does for some whole warpgroups, which are those of the active threads."""
 
 
-def _admit_groups(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> bool:
+def _admit_groups(batch: Batch, placed: FlatInstruction, number: int, mask: Array) -> bool:
     """Keep back warps whose warpgroup has others that are elsewhere; return whether any go on."""
-    groups, lanes = warpgroups(chunk), chunk.numbers()
-    here = np.bincount(groups.of(lanes), minlength=groups.count)
-    living = np.bincount(groups.of(chunk.everyone()), minlength=groups.count)
-    absent = (here < living)[groups.of(lanes)]
+    groups, threads = warpgroups(batch), batch.numbers()
+    here = np.bincount(groups.of(threads), minlength=groups.count)
+    living = np.bincount(groups.of(batch.everyone()), minlength=groups.count)
+    absent = (here < living)[groups.of(threads)]
     if absent.any():
-        chunk.stall(number, lanes[absent])
-        chunk.active = lanes[~absent]
+        batch.stall(number, threads[absent])
+        batch.active = threads[~absent]
     return not absent.all()
 
 
@@ -58,33 +58,33 @@ def _of_groups(placed: FlatInstruction, binding: Binding, step: GroupStep) -> Re
     """The step for whole warpgroups; warps that lack others are reported, and left out."""
     kind = placed.instruction.opcode
 
-    def run(chunk: Chunk) -> None:
-        groups, active = warpgroups(chunk), chunk.active
-        lanes = chunk.numbers()
-        own = groups.of(lanes)
+    def run(batch: Batch) -> None:
+        groups, active = warpgroups(batch), batch.active
+        threads = batch.numbers()
+        own = groups.of(threads)
         count = np.bincount(own, minlength=groups.count)
         partial = (count % GROUP != 0)[own]
         if partial.any():
-            _report_partial(chunk, placed, kind, lanes[partial])
-            chunk.active = lanes[~partial]
+            _report_partial(batch, placed, kind, threads[partial])
+            batch.active = threads[~partial]
             own = own[~partial]
         whole = own[::GROUP]
         if len(whole):
-            step(chunk, groups, whole)
-        chunk.active = active
+            step(batch, groups, whole)
+        batch.active = active
 
     everyone = binding.constant(np.array([0xFFFFFFFF], np.uint32))
     return Rendezvous(run, placed, everyone, _admit_groups)
 
 
-def _report_partial(chunk: Chunk, placed: FlatInstruction, kind: str, lanes: Lanes) -> None:
-    first = lanes[warpgroups(chunk).of(lanes) == warpgroups(chunk).of(lanes[:1])]
+def _report_partial(batch: Batch, placed: FlatInstruction, kind: str, threads: Threads) -> None:
+    first = threads[warpgroups(batch).of(threads) == warpgroups(batch).of(threads[:1])]
     message = (
         f"{kind}: only {len(first)} of a warpgroup's {GROUP} threads execute `{placed.instruction.opcode}` "
         "here. All four warps of a warpgroup, of which the first is at a multiple of four, have to: take it "
         f"out of the condition, and let the block be a multiple of {GROUP} threads."
     )
-    chunk.report(kind, placed, lanes, message)
+    batch.report(kind, placed, threads, message)
 
 
 def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
@@ -95,12 +95,12 @@ def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     if kind == "mma_async":
         return _of_groups(placed, binding, _multiply(placed, binding))
     if kind == "fence":
-        return _of_groups(placed, binding, lambda chunk, state, groups: state.fence(groups))
+        return _of_groups(placed, binding, lambda batch, state, groups: state.fence(groups))
     if kind == "commit_group":
-        return _of_groups(placed, binding, lambda chunk, state, groups: state.commit(groups))
+        return _of_groups(placed, binding, lambda batch, state, groups: state.commit(groups))
     require(kind == "wait_group")
     left = immediate(only(instruction.operands))
-    return _of_groups(placed, binding, lambda chunk, state, groups: state.wait(placed, groups, left))
+    return _of_groups(placed, binding, lambda batch, state, groups: state.wait(placed, groups, left))
 
 
 # Types: what A and B may be, what D may be, and how many elements of K one instruction takes.
@@ -196,7 +196,7 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
     b_matrix = _matrix(placed, right, "B", columns, form, binding)
     predicate, a_numbers = binding.source(adds, "pred"), _numbers(form.a)
 
-    def step(chunk: Chunk, state: Warpgroups, groups: Array) -> None:
+    def step(batch: Batch, state: Warpgroups, groups: Array) -> None:
         sums = state.sums_of(placed, slots, lambda count: np.zeros((count, ROWS, columns), dtype), scatter)
         if sums.shared:
             state.settle(placed, sums.shared, groups)
@@ -206,12 +206,12 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
                 placed, [s for s in state.accumulators.values() if reads.intersection(s.slots)], groups
             )
         state.require_fence(placed, groups, (*slots, *fragment))
-        add_to = _uniform(chunk, placed, predicate.read(chunk), "scale-d")
-        b, inside = b_matrix(chunk, state, groups)
+        add_to = _uniform(batch, placed, predicate.read(batch), "scale-d")
+        b, inside = b_matrix(batch, state, groups)
         if a_matrix is None:
-            a = a_numbers(_A_LAYOUT.gather(_read_all(chunk, fragment)))
+            a = a_numbers(_A_LAYOUT.gather(_read_all(batch, fragment)))
         else:
-            a, a_inside = a_matrix(chunk, state, groups)
+            a, a_inside = a_matrix(batch, state, groups)
             inside = inside & a_inside
         if not inside.all():
             groups, a, b = groups[inside], a[inside], b[inside]
@@ -220,8 +220,8 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
                 return
         fresh = groups[~sums.held[groups] & add_to]
         if len(fresh):  # what they add to is in the registers, which are newer
-            with active_lanes(chunk, state.lanes(fresh)):
-                sums.values[fresh] = gather(_read_all(chunk, sums.slots))
+            with active_threads(batch, state.threads(fresh)):
+                sums.values[fresh] = gather(_read_all(batch, sums.slots))
         rows = state.rows(groups)
         old = sums.values[rows]
         if not add_to.all():
@@ -232,11 +232,11 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
     return step
 
 
-def _read_all(chunk: Chunk, slots: Sequence[int]) -> Array:
-    """The active lanes' values of some registers, a row of words for each register."""
-    values = np.empty((len(slots), chunk.count()), np.uint32)
+def _read_all(batch: Batch, slots: Sequence[int]) -> Array:
+    """The active threads' values of some registers, a row of words for each register."""
+    values = np.empty((len(slots), batch.count()), np.uint32)
     for row, slot in zip(values, slots, strict=True):
-        row[:] = chunk.read(slot).view(np.uint32)
+        row[:] = batch.read(slot).view(np.uint32)
     return values
 
 
@@ -260,19 +260,19 @@ def _fragment(type_: str, columns: int) -> tuple[Callable[[Array], list[Array]],
     )
 
 
-def _uniform(chunk: Chunk, placed: FlatInstruction, value: Array, what: str) -> Array:
-    """A value that all lanes of a warpgroup have to share, one for each warpgroup or one for all."""
+def _uniform(batch: Batch, placed: FlatInstruction, value: Array, what: str) -> Array:
+    """A value that all threads of a warpgroup have to share, one for each warpgroup or one for all."""
     if value.size == 1:
         return value
     rows = value.reshape(-1, GROUP)
     apart = (rows != rows[:, :1]).any(axis=1)
     if apart.any():
-        lanes = chunk.numbers().reshape(-1, GROUP)[apart].reshape(-1)
+        threads = batch.numbers().reshape(-1, GROUP)[apart].reshape(-1)
         message = (
             f"wgmma: the threads of a warpgroup have different values of {what}, which have to be the same. "
             "Compute it from blockIdx, and from threadIdx / 128 at most."
         )
-        chunk.report("wgmma", placed, lanes, message)
+        batch.report("wgmma", placed, threads, message)
     return np.ascontiguousarray(rows[:, 0])
 
 
@@ -291,7 +291,7 @@ def _uniform(chunk: Chunk, placed: FlatInstruction, value: Array, what: str) -> 
 _SWIZZLES = (0, 128, 64, 32)
 _UNUSED = ~np.uint64(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 7 << 49 | 3 << 62)
 
-Matrix = Callable[[Chunk, Warpgroups, Array], tuple[Array, Array]]
+Matrix = Callable[[Batch, Warpgroups, Array], tuple[Array, Array]]
 """Gives the matrix of each warpgroup as numbers along K for A and B, and whether it is in shared memory."""
 
 
@@ -326,7 +326,7 @@ def _places(descriptor: int, extent: int, across: bool) -> Array:
 
 @functools.lru_cache(maxsize=4096)
 def _are_apart(descriptor: int, extent: int, across: bool) -> bool:
-    """Return whether each 16-byte chunk of a matrix has a place of its own; arguments as of `_places`."""
+    """Return whether each 16-byte batch of a matrix has a place of its own; arguments as of `_places`."""
     places = _places(descriptor, extent, across)
     return len(np.unique(places)) == len(places)
 
@@ -340,16 +340,16 @@ def _matrix(
     access = Access(binding.next_access(), placed, "shared", source.slot, 0, 8, 1, "read")
     numbers = _numbers(type_)
 
-    def matrix(chunk: Chunk, state: Warpgroups, groups: Array) -> tuple[Array, Array]:
-        words = _uniform(chunk, placed, source.read(chunk), f"the descriptor of {name}")
+    def matrix(batch: Batch, state: Warpgroups, groups: Array) -> tuple[Array, Array]:
+        words = _uniform(batch, placed, source.read(batch), f"the descriptor of {name}")
         words = np.broadcast_to(words, len(groups))
-        if chunk.shape.cluster_blocks > 1:
+        if batch.shape.cluster_blocks > 1:
             _check_ranks(state, access, groups, words, lambda word: _places(word, extent, across), name)
         unique, which = np.unique(words, return_inverse=True)
         tables = [_places(int(word), extent, across) for word in unique]
         sound = np.ones(len(unique), bool)
         for i, (word, table) in enumerate(zip(unique.tolist(), tables, strict=True)):
-            message, variable = _misplaced(chunk, word, table, name)
+            message, variable = _misplaced(batch, word, table, name)
             sound[i] = not message
             if sound[i] and not _are_apart(word, extent, across):
                 message = (
@@ -361,11 +361,11 @@ def _matrix(
                 state.report(placed, groups[which == i], message, address_of=variable)
         inside = sound[which]
         table = np.stack([t if ok else np.zeros_like(t) for t, ok in zip(tables, sound, strict=True)])
-        starts = groups // state.each * (chunk.shared.pitch // CHUNK_BYTES)
+        starts = groups // state.each * (batch.shared.pitch // CHUNK_BYTES)
         places = table[which] + starts[:, None]
         if inside.all():
             _check(state, access, groups, places, words)
-        data = chunk.shared.data.view(np.complex128).take(places).view(np.uint32)
+        data = batch.shared.data.view(np.complex128).take(places).view(np.uint32)
         if across:
             values = numbers(data.reshape(len(groups), 16, -1))
             return values.swapaxes(1, 2) if name == "A" else values, inside
@@ -384,7 +384,7 @@ def _check_ranks(
     name: str,
 ) -> None:
     """Report descriptors made of a whole address, whose rank of the block is in the leading offset."""
-    size = state.chunk.shape.cluster_blocks
+    size = state.batch.shape.cluster_blocks
     ranks = groups // state.each % size
     leading = (words >> np.uint64(16) & np.uint64(0x3FFF)).astype(np.int64)
     known = state.leading.setdefault(access.number, np.full(size, -1))
@@ -408,7 +408,7 @@ def _check_ranks(
     )
 
 
-def _misplaced(chunk: Chunk, descriptor: int, table: Array, name: str) -> tuple[str, str]:
+def _misplaced(batch: Batch, descriptor: int, table: Array, name: str) -> tuple[str, str]:
     """Return the message for a descriptor that means no shared memory of the block, and the variable."""
     strange = descriptor & int(_UNUSED)
     if strange:
@@ -418,8 +418,8 @@ def _misplaced(chunk: Chunk, descriptor: int, table: Array, name: str) -> tuple[
             "by 4, and mask them with 0x3fff."
         ), ""
     start, shown = _offsets(descriptor)
-    end, size, where = (int(table.max()) + 1) * CHUNK_BYTES, chunk.shared.size, "shared memory"
-    layout, of = chunk.grid.decoded.layout, ""
+    end, size, where = (int(table.max()) + 1) * CHUNK_BYTES, batch.shared.size, "shared memory"
+    layout, of = batch.launch.decoded.layout, ""
     for space, first, last in layout.extents.values():
         if space == "shared" and last is not None and first <= start < last:
             of, size = layout.variable_before("shared", first), last
@@ -447,11 +447,11 @@ def _check(state: Warpgroups, access: Access, groups: Array, places: Array, desc
 
     For each warpgroup there are a row of 16-byte chunks of shared memory, and the descriptor.
     """
-    chunk = state.chunk
+    batch = state.batch
     _check_layouts(state, access, groups, places, descriptors)
     state.read_chunks(groups, places)
-    for check in chunk.on.matrix:
-        if check(chunk, access, groups, places):
+    for check in batch.on.matrix:
+        if check(batch, access, groups, places):
             return
 
 
@@ -496,10 +496,10 @@ def bind_setmaxnreg(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     require(action in ("inc", "dec") and flags == ["sync", "aligned"])
     wanted = immediate(only(placed.instruction.operands))
 
-    def step(chunk: Chunk, state: Warpgroups, groups: Array) -> None:
+    def step(batch: Batch, state: Warpgroups, groups: Array) -> None:
         if wanted % 8 or not 24 <= wanted <= 256:
             what = f"{wanted} registers a thread: setmaxnreg takes a multiple of 8 from 24 to 256."
-            chunk.report("setmaxnreg", placed, state.lanes(groups), what)
+            batch.report("setmaxnreg", placed, state.threads(groups), what)
             return
         state.resize(placed, groups, wanted, grows=action == "inc")
 
@@ -539,7 +539,9 @@ def _copied_registers(instruction: Instruction) -> list[tuple[Register, Register
 _NO_RESULT = frozenset({"st", "red", "bar", "barrier"})
 
 
-def watched(step: Step, placed: FlatInstruction, names: frozenset[str], binding: Binding) -> Step:
+def watched(
+    step: InstructionStep, placed: FlatInstruction, names: frozenset[str], binding: Binding
+) -> InstructionStep:
     """The step, which first sees to registers of wgmma that its instruction touches.
 
     Args:
@@ -555,18 +557,18 @@ def watched(step: Step, placed: FlatInstruction, names: frozenset[str], binding:
     copies = opcode == "mov" and isinstance(operands[0], Register) and not isinstance(operands[1], Vector)
     target = binding.destination(operands[0]).slot if copies else -1
 
-    def run(chunk: Chunk) -> None:
-        state = chunk.find(Warpgroups)
+    def run(batch: Batch) -> None:
+        state = batch.find(Warpgroups)
         if state is None:
-            step(chunk)
+            step(batch)
             return
         late = state.late_value(next(iter(reads))) if copies and reads and state.is_held else None
         state.touch(placed, reads, writes, copies=copies)
-        step(chunk)
+        step(batch)
         if late is not None:
-            lanes, values = late
-            with active_lanes(chunk, lanes):
-                chunk.write(target, values.view(chunk.registers[target].dtype))
+            threads, values = late
+            with active_threads(batch, threads):
+                batch.write(target, values.view(batch.registers[target].dtype))
         if copies and reads:
             state.note_copy(next(iter(reads)), target)
 

@@ -14,7 +14,7 @@ from dotcu.ptx.instructions import Operand
 from dotcu.simulator.machine import faults
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP
-from dotcu.simulator.machine.state import Access, Chunk, Step
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep
 from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.semantics.load_store import load, store_elements
@@ -32,12 +32,12 @@ _SPACES = frozenset({"global", "shared", "shared::cta"})
 _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}
 
 
-def bind_wmma(placed: FlatInstruction, binding: Binding) -> Step:
+def bind_wmma(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     """wmma.load, wmma.mma or wmma.store."""
     return chosen(_KINDS, counted(placed.instruction.flags, 2, MANY)[0])(placed, binding)
 
 
-def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
+def _bind_mma(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     types = placed.instruction.types
     if len(types) == 2:  # those of D and C; A and B are f16
         types = (types[0], "f16", "f16", types[1])
@@ -47,7 +47,7 @@ def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
     return multiply_step(form, fragments, placed.instruction.operands, binding)
 
 
-Visit = Callable[[Chunk], Iterator[tuple[Access, slice]]]
+Visit = Callable[[Batch], Iterator[tuple[Access, slice]]]
 """Yields the accesses to the parts of each piece, of up to 16 bytes, and which of its words they are, with
 those lanes active that move them and the addresses ready."""
 
@@ -85,19 +85,19 @@ def _matrix_in_memory(
         moves.append((access, line, rest, slice(start // word, (start + size) // word)))
     whole = moves[0][0]._replace(width=word, elements=fragment.registers)
 
-    def visit(chunk: Chunk) -> Iterator[tuple[Access, slice]]:
-        _check_alignment(chunk, whole, base)
-        active, warps = chunk.active, chunk.count() // WARP
+    def visit(batch: Batch) -> Iterator[tuple[Access, slice]]:
+        _check_alignment(batch, whole, base)
+        active, warps = batch.active, batch.count() // WARP
         if pieces != WARP:
-            chunk.active = chunk.numbers().reshape(-1, WARP)[:, :pieces].reshape(-1)
-        start, pitch = chunk.read(base), chunk.read(stride).astype(np.uint64)
+            batch.active = batch.numbers().reshape(-1, WARP)[:, :pieces].reshape(-1)
+        start, pitch = batch.read(base), batch.read(stride).astype(np.uint64)
         for access, *places, words in moves:
             line, byte = (np.tile(part, warps) for part in places)
             at = start + (line * pitch * np.uint64(fragment.bits) // np.uint64(8) + byte)
             # A 32-bit address wraps as the hardware's adder does.
-            chunk.write(address, at & np.uint64(0xFFFFFFFF) if start.itemsize == 4 else at)
+            batch.write(address, at & np.uint64(0xFFFFFFFF) if start.itemsize == 4 else at)
             yield access, words
-        chunk.active = active
+        batch.active = active
 
     in_registers = fragment
     if matrix in "cd" and layout == "col":
@@ -105,55 +105,55 @@ def _matrix_in_memory(
     return fragment, in_registers, visit
 
 
-def _check_alignment(chunk: Chunk, access: Access, base: int) -> None:
+def _check_alignment(batch: Batch, access: Access, base: int) -> None:
     """Report matrices that do not begin at a multiple of their fragment's size."""
-    address = chunk.read(base) + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
+    address = batch.read(base) + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
     if not int(np.bitwise_or.reduce(address)) & (access.bytes - 1):
         return
-    address = np.broadcast_to(address.astype(np.uint64), chunk.count())
+    address = np.broadcast_to(address.astype(np.uint64), batch.count())
     if access.space == "generic" and SHARED_WINDOW <= int(address[0]) < SHARED_WINDOW + WINDOW_BYTES:
         access, address = access._replace(space="shared"), address - np.uint64(SHARED_WINDOW)
-    faults.refuse_misaligned(chunk, access, address, np.arange(len(address)))
+    faults.refuse_misaligned(batch, access, address, np.arange(len(address)))
 
 
-def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
+def _bind_load(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     target, *operands = counted(placed.instruction.operands, 2, 3)
     fragment, in_registers, visit = _matrix_in_memory(placed, operands, binding)
     targets = targets_of(target, fragment.registers, fragment.word_bytes, binding)
     word = unsigned(fragment.word_bytes)
 
-    def step(chunk: Chunk) -> None:
-        lanes = chunk.count() // WARP * fragment.pieces
+    def step(batch: Batch) -> None:
+        lanes = batch.count() // WARP * fragment.pieces
         words = np.empty((lanes, fragment.registers), word)
-        for access, part in visit(chunk):
-            elements = [np.broadcast_to(value, lanes) for value in load(chunk, access)]
+        for access, part in visit(batch):
+            elements = [np.broadcast_to(value, lanes) for value in load(batch, access)]
             words[:, part] = np.stack(elements, axis=1).view(word)
         if in_registers is not fragment:
             words = fragment.transpose(words.reshape(-1, fragment.line_bytes // word.itemsize))
         for to, value in zip(targets, in_registers.scatter(words), strict=True):
-            to.write(chunk, value)
+            to.write(batch, value)
 
     return step
 
 
-def _bind_store(placed: FlatInstruction, binding: Binding) -> Step:
+def _bind_store(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     address, source, *stride = counted(placed.instruction.operands, 2, 3)
     fragment, in_registers, visit = _matrix_in_memory(placed, (address, *stride), binding)
     sources = sources_of(source, fragment.registers, f"b{8 * fragment.word_bytes}", binding)
 
-    def step(chunk: Chunk) -> None:
-        words = in_registers.gather(read(chunk, sources))
+    def step(batch: Batch) -> None:
+        words = in_registers.gather(read(batch, sources))
         if in_registers is not fragment:
             words = in_registers.transpose(words)
         pieces = words.reshape(-1, fragment.registers)
-        for access, part in visit(chunk):
+        for access, part in visit(batch):
             moved = np.ascontiguousarray(pieces[:, part]).view(unsigned(access.width))
-            store_elements(chunk, access, list(moved.T))
+            store_elements(batch, access, list(moved.T))
 
     return step
 
 
-_KINDS: Mapping[str, Callable[[FlatInstruction, Binding], Step]] = {
+_KINDS: Mapping[str, Callable[[FlatInstruction, Binding], InstructionStep]] = {
     "load": _bind_load,
     "store": _bind_store,
     "mma": _bind_mma,
