@@ -143,11 +143,11 @@ class TrafficCounters:
         active = batch.active
         self.issues[number] += batch.threads // WARP if active is None else self.groups(active).count
 
-    def split(self, number: int, placed: FlatInstruction, warps: int) -> None:
-        self.splits[number] = (placed, self.splits.get(number, (placed, 0))[1] + warps)
+    def split(self, number: int, instruction: FlatInstruction, warps: int) -> None:
+        self.splits[number] = (instruction, self.splits.get(number, (instruction, 0))[1] + warps)
 
-    def skip(self, number: int, placed: FlatInstruction, lanes: int) -> None:
-        self.skipped[number] = (placed, self.skipped.get(number, (placed, 0))[1] + lanes)
+    def skip(self, number: int, instruction: FlatInstruction, lanes: int) -> None:
+        self.skipped[number] = (instruction, self.skipped.get(number, (instruction, 0))[1] + lanes)
 
     def groups(self, lanes: Threads, size: int = WARP) -> LaneGroups:
         """Threads, in ascending order, as groups of neighbours; remembered for the same lanes."""
@@ -199,14 +199,14 @@ class TrafficCounters:
                     line.add_work(work, times * lanes)
                     line.warp_instructions += times * warps
                     line.branches += times * warps * is_branch
-        for placed, lanes in self.skipped.values():
-            for line in counters.both(place(placed)):
-                line.add_work(work_of(placed.instruction), -lanes)
-        for placed, warps in self.splits.values():
-            for line in counters.both(place(placed)):
+        for instruction, lanes in self.skipped.values():
+            for line in counters.both(place(instruction)):
+                line.add_work(work_of(instruction.ptx), -lanes)
+        for instruction, warps in self.splits.values():
+            for line in counters.both(place(instruction)):
                 line.divergent_branches += warps
         for access, costs in self.accesses.values():
-            for line in counters.both(place(access.placed)):
+            for line in counters.both(place(access.instruction)):
                 line.add_accesses(access.action, access.bytes, costs)
 
     def _cost(self, indices: Array, lanes: Threads | None, pattern: AccessPattern) -> AccessCost:

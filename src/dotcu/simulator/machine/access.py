@@ -172,7 +172,7 @@ def _of_cluster(batch: Batch, access: Access, address: Array, positions: Array) 
     far = (owners != own) & access.near
     exited = ~far & ~batch.is_running(owners)
     late = exited
-    if access.placed.instruction.opcode == "mbarrier" and exited.any():
+    if access.instruction.ptx.opcode == "mbarrier" and exited.any():
         late = exited & (batch.rounds - batch.ended[owners] > GRACE_ROUNDS)
         for at in np.flatnonzero(exited).tolist():
             place = int(threads[at]), int(address[at])

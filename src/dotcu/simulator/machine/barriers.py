@@ -50,7 +50,7 @@ class BlockBarriers:
 
     def wait(
         self,
-        placed: FlatInstruction,
+        instruction: FlatInstruction,
         resume: int,
         number: Array,
         count: Array | None,
@@ -71,7 +71,7 @@ class BlockBarriers:
             batch.send(resume, None)
             return
         threads = batch.numbers()
-        self.place[resume] = placed
+        self.place[resume] = instruction
         if vote is not None and finish is not None:
             self.votes[threads] = vote
             self.finish[resume] = finish
@@ -245,7 +245,7 @@ class BlockBarriers:
         resumes = self.resume[threads]
         if not (resumes != resumes[:1]).any():
             return
-        waits = [self.place[resume].instruction for resume in resumes.tolist()]
+        waits = [self.place[resume].ptx for resume in resumes.tolist()]
         aligned = np.array([each.opcode == "bar" or "aligned" in each.flags for each in waits])
         for resume in np.unique(resumes)[1:].tolist():
             here, others = resumes == resume, resumes < resume
@@ -277,13 +277,13 @@ class BlockBarriers:
                 self._report_apart(threads[here], threads[~here], what)
 
     def _report_apart(self, threads: Threads, others: Threads, what: str) -> None:
-        placed, other = (self.place[int(self.resume[side[0]])] for side in (threads, others))
+        instruction, other = (self.place[int(self.resume[side[0]])] for side in (threads, others))
         message = (
             f"{what} at line {self.batch.launch.decoded.location_of(other)[1]}, at the same time. "
             "All threads of a block have to reach the same __syncthreads(), equally often: "
             "take it out of the condition."
         )
-        self.batch.report("barrier", placed, threads, message)
+        self.batch.report("barrier", instruction, threads, message)
 
     def state(self) -> tuple[Array, ...]:
         """Return which threads wait at which barrier, and what has arrived."""
@@ -342,7 +342,7 @@ class ClusterBarriers:
     def _cluster(self, threads: Threads) -> Array:
         return threads // self.batch.shape.cluster_threads
 
-    def arrive(self, placed: FlatInstruction, *, relaxed: bool) -> None:
+    def arrive(self, instruction: FlatInstruction, *, relaxed: bool) -> None:
         """Make the active threads arrive."""
         batch, threads = self.batch, self.batch.numbers()
         self.is_used = True
@@ -352,7 +352,7 @@ class ClusterBarriers:
                 "an arrival at the cluster's barrier by a thread that has not waited since its last one. Put "
                 "barrier.cluster.wait (cluster.barrier_wait()) between two arrivals."
             )
-            batch.report("barrier", placed, threads[again], message)
+            batch.report("barrier", instruction, threads[again], message)
             threads = threads[~again]
         cluster = self._cluster(threads)
         self.owes[threads], self._arrived[threads] = self._phase[cluster], True
@@ -366,7 +366,7 @@ class ClusterBarriers:
         batch.launch.progress += 1
         self.recheck()
 
-    def wait(self, placed: FlatInstruction, resume: int) -> None:
+    def wait(self, instruction: FlatInstruction, resume: int) -> None:
         """Make the active threads wait until all of their cluster have arrived, and go on at `resume`."""
         batch, threads = self.batch, self.batch.numbers()
         without = self.owes[threads] == _NOWHERE
@@ -375,11 +375,11 @@ class ClusterBarriers:
                 "a wait at the cluster's barrier by a thread that has not arrived there. Put "
                 "barrier.cluster.arrive (cluster.barrier_arrive()) before it."
             )
-            batch.report("barrier", placed, threads[without], message)
+            batch.report("barrier", instruction, threads[without], message)
             with_arrival, batch.active = batch.active, threads[without]
-            self.arrive(placed, relaxed=True)
+            self.arrive(instruction, relaxed=True)
             batch.active = with_arrival
-        self.place[resume] = placed
+        self.place[resume] = instruction
         self.resume[threads] = resume
         self.waiting += len(threads)
         self._let_go()

@@ -77,7 +77,9 @@ def refuse_misaligned(batch: Batch, access: Access, address: Array, positions: A
             f"{first & -first}, and a {access.bytes}-byte access needs a multiple of {access.bytes}. "
             "Begin at an aligned element, or use narrower accesses."
         )
-        batch.report("misaligned", access.placed, batch.numbers(positions[bad]), message, address_of=name)
+        batch.report(
+            "misaligned", access.instruction, batch.numbers(positions[bad]), message, address_of=name
+        )
     return ~bad
 
 
@@ -97,7 +99,7 @@ def report_unmapped(
         message = (
             f"{describe_access(access)} through {at}. Pass a tensor, or test the pointer before its use."
         )
-        batch.report("null-pointer", access.placed, batch.numbers(positions[null]), message)
+        batch.report("null-pointer", access.instruction, batch.numbers(positions[null]), message)
         address, positions = address[~null], positions[~null]
     if not len(address):
         return
@@ -110,7 +112,7 @@ def report_unmapped(
     else:
         message = describe_miss(said, access.bytes, access.width, region, (first, memory.find(first)))
     name = region.name if region else ""
-    batch.report("out-of-bounds", access.placed, batch.numbers(positions), message, address_of=name)
+    batch.report("out-of-bounds", access.instruction, batch.numbers(positions), message, address_of=name)
 
 
 def describe_miss(
@@ -166,7 +168,7 @@ def report_read_only(batch: Batch, access: Access, region: Buffer, address: Arra
             "each GPU has a variable of its own, and the simulator one for all ranks. Pass a tensor instead."
         )
     message = f"{describe_access(access)} at `{region.name}`[{index}], which is read-only: {why}"
-    batch.report("read-only", access.placed, batch.numbers(positions), message, address_of=region.name)
+    batch.report("read-only", access.instruction, batch.numbers(positions), message, address_of=region.name)
 
 
 def report_parameter_write(batch: Batch, access: Access, positions: Array) -> None:
@@ -174,7 +176,7 @@ def report_parameter_write(batch: Batch, access: Access, positions: Array) -> No
         f"{describe_access(access)} at a parameter of the kernel, which a kernel only reads. "
         "Copy the parameter to a variable, and write that."
     )
-    batch.report("read-only", access.placed, batch.numbers(positions), message)
+    batch.report("read-only", access.instruction, batch.numbers(positions), message)
 
 
 def report_private(
@@ -216,7 +218,7 @@ def report_private(
     if is_shared and (span is None or layout.extents[span.variable][2] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
     message = f"out-of-bounds {describe_access(access)} {at}; {size}. {advice}."
-    batch.report("out-of-bounds", access.placed, batch.numbers(positions), message, address_of=name)
+    batch.report("out-of-bounds", access.instruction, batch.numbers(positions), message, address_of=name)
 
 
 _OTHER_BLOCKS = {
@@ -251,7 +253,7 @@ def report_other_block(batch: Batch, access: Access, ranks: Array, positions: Ar
     message = (
         f"{opening} {describe_access(access)} in shared memory of block {ranks[0]} of the cluster, {what}"
     )
-    batch.report(kind, access.placed, batch.numbers(positions), message)
+    batch.report(kind, access.instruction, batch.numbers(positions), message)
 
 
 def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
@@ -262,7 +264,7 @@ def describe_element(part: AccessPart, index: int) -> tuple[str, str]:
         return region.name, f"`{region.name}`[{byte // (region.itemsize or width)}]"
     is_shared, layout = np.may_share_memory(part.view, batch.shared.data), batch.launch.decoded.layout
     private, space = (batch.shared, "shared") if is_shared else (batch.local, "local")
-    if not is_shared and "param" in part.access.placed.instruction.flags:
+    if not is_shared and "param" in part.access.instruction.ptx.flags:
         return "", "an argument or the result of a function"
     byte = index * width % private.pitch
     name = layout.variable_before(space, byte)

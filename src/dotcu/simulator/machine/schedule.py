@@ -179,7 +179,7 @@ class Scheduler:
                 self._tell_watch(block)
             if batch.steps > self._limit:
                 if not self._advances():
-                    _report_over_limit(launch, batch, block.placed)
+                    _report_over_limit(launch, batch, block.instruction)
                     return "stopped"
                 self._limit = batch.steps + self._patience
             if self._were_apart and batch.active is None:
@@ -219,7 +219,7 @@ class Scheduler:
         threads = batch.threads if batch.active is None else len(batch.active)
 
         def where() -> str:
-            return "{}:{}".format(*launch.decoded.location_of(block.placed)[:2])
+            return "{}:{}".format(*launch.decoded.location_of(block.instruction)[:2])
 
         assert launch.run.watch is not None
         launch.run.watch(len(block.steps) + 1, threads, where)
@@ -396,22 +396,22 @@ def report_deadlock(launch: LaunchState, batches: Sequence[Batch]) -> None:
     """Report that no thread of these batches can go on."""
     waits = [(batch, *wait) for batch in batches for wait in _waits(batch)]
     counts: Counter[tuple[str, str]] = Counter()
-    for batch, threads, placed, verb in waits:
-        line = launch.decoded.location_of(placed)[1]
+    for batch, threads, instruction, verb in waits:
+        line = launch.decoded.location_of(instruction)[1]
         of_rank = f" of rank {batch.shape.rank}" if launch.others else ""
-        counts[of_rank, f"at line {line} {verb} in `{placed.instruction.text}`"] += len(threads)
+        counts[of_rank, f"at line {line} {verb} in `{instruction.ptx.text}`"] += len(threads)
     summary = "; ".join(
         f"{count} {'thread' if count == 1 else 'threads'}{rank} {where}"
         for (rank, where), count in counts.items()
     )
-    batch, threads, placed, _ = next((wait for wait in waits if _is_apart(*wait)), waits[0])
-    if _is_apart(batch, threads, placed, ""):
-        kind = placed.instruction.opcode
+    batch, threads, instruction, _ = next((wait for wait in waits if _is_apart(*wait)), waits[0])
+    if _is_apart(batch, threads, instruction, ""):
+        kind = instruction.ptx.opcode
         message = (
             f"{kind}: the warps of a warpgroup are apart: {summary}. All four have to execute the same "
             f"{kind} instructions: take them out of conditions that differ within 128 threads."
         )
-        batch.report(kind, placed, threads, message, count=counts.total())
+        batch.report(kind, instruction, threads, message, count=counts.total())
         return
     lacking = "".join(each.lacking() for each in batches[:1] if each.lacking is not None)
     message = (
@@ -419,13 +419,13 @@ def report_deadlock(launch: LaunchState, batches: Sequence[Batch]) -> None:
         "threads that a barrier or a mask names reach it, and let the thread that sets a flag or releases a "
         "lock get there."
     )
-    batch.report("deadlock", placed, threads, message, count=counts.total())
+    batch.report("deadlock", instruction, threads, message, count=counts.total())
 
 
-def _is_apart(batch: Batch, threads: Threads, placed: FlatInstruction, _verb: str) -> bool:
+def _is_apart(batch: Batch, threads: Threads, instruction: FlatInstruction, _verb: str) -> bool:
     """Return whether threads wait for their warpgroup, whose other threads wait elsewhere and do not spin."""
     groups = batch.find(Warpgroups)
-    if groups is None or placed.instruction.opcode not in ("wgmma", "setmaxnreg"):
+    if groups is None or instruction.ptx.opcode not in ("wgmma", "setmaxnreg"):
         return False
     ready = [batch.everyone() if each is None else each for each in batch.ready.values()]
     return not any(np.isin(groups.of(threads), groups.of(each)).any() for each in ready)
@@ -435,15 +435,15 @@ def _waits(batch: Batch) -> Iterator[tuple[Threads, FlatInstruction, str]]:
     """Yield the threads that wait, where, and the verb that says how."""
     blocks = batch.launch.decoded.blocks
     for number, threads in batch.ready.items():
-        placed = batch.waits_on or blocks[number].placed
-        yield batch.everyone() if threads is None else threads, placed, "spin"
+        instruction = batch.waits_on or blocks[number].instruction
+        yield batch.everyone() if threads is None else threads, instruction, "spin"
     for number, stalled in batch.stalled.items():
-        yield stalled, blocks[number].placed, "wait for their warp"
-    for waiting, placed in barriers(batch).waiters():
-        yield waiting, placed, "wait"
+        yield stalled, blocks[number].instruction, "wait for their warp"
+    for waiting, instruction in barriers(batch).waiters():
+        yield waiting, instruction, "wait"
 
 
-def _report_over_limit(launch: LaunchState, batch: Batch, placed: FlatInstruction) -> None:
+def _report_over_limit(launch: LaunchState, batch: Batch, instruction: FlatInstruction) -> None:
     """Report that a batch ran for longer than it may."""
     threads = batch.everyone() if batch.active is None else batch.active
     steps = min(batch.steps, launch.run.step_limit or launch.run.patience or PATIENCE_STEPS)
@@ -452,4 +452,4 @@ def _report_over_limit(launch: LaunchState, batch: Batch, placed: FlatInstructio
         f"still running after {steps} steps: a loop that does not end, or a wait for something "
         f"that never happens. If the kernel is only long, {remedy}"
     )
-    batch.report("step-limit", placed, threads, message)
+    batch.report("step-limit", instruction, threads, message)

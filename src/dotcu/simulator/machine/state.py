@@ -54,7 +54,7 @@ class DecodedBlock:
     Attributes:
         admit: For a rendezvous: keeps back the threads whose warp is not there; whether any go on.
         end: Sends the threads where they go next.
-        placed: Its first instruction.
+        instruction: Its first instruction.
         work: What its instructions are counted as.
         reads: It has an instruction whose result may be undefined: a load, or a shuffle.
         carriers: Returns the steps that carry undefined values along, its last instruction with the registers
@@ -64,7 +64,7 @@ class DecodedBlock:
     steps: tuple[InstructionStep, ...]
     end: InstructionStep
     admit: Callable[[Any], bool] | None
-    placed: FlatInstruction
+    instruction: FlatInstruction
     work: BlockWork
     reads: bool
     carriers: Callable[
@@ -143,7 +143,7 @@ class Access(NamedTuple):
     """
 
     number: int
-    placed: FlatInstruction
+    instruction: FlatInstruction
     space: str
     slot: int
     offset: int
@@ -521,10 +521,10 @@ class Batch:
             start = start + (frame if frame.size == 1 else frame[threads])
         return start.astype(np.int64)
 
-    def watch(self, placed: FlatInstruction) -> None:
+    def watch(self, instruction: FlatInstruction) -> None:
         """Threads read what others may change meanwhile: perhaps they wait for that."""
         self.launch.strong_reads += 1
-        self.waits_on, self.lacking = placed, None
+        self.waits_on, self.lacking = instruction, None
 
     def fence_proxies(self, *crosses: str) -> None:
         """The active threads pass a fence between some proxies."""
@@ -534,7 +534,7 @@ class Batch:
     def report(
         self,
         kind: str,
-        placed: FlatInstruction,
+        instruction: FlatInstruction,
         threads: Array,
         message: str,
         *,
@@ -545,7 +545,8 @@ class Batch:
 
         Args:
             kind, message: As `Finding` has them.
-            placed, threads: The instruction, and the threads at fault; the finding names the first of them.
+            instruction, threads: The instruction, and the threads at fault; the finding names the first of
+                them.
             address_of: The variable or argument whose memory it was.
             count: How many threads were at fault, if more than these.
         """
@@ -553,8 +554,8 @@ class Batch:
             return
         launch = self.launch
         if kind in OF_RACES:
-            launch.raced[id(placed)] += len(threads)
-        file, line = launch.decoded.location_of(placed)
+            launch.raced[id(instruction)] += len(threads)
+        file, line = launch.decoded.location_of(instruction)
         block, thread = self.shape.coordinates(int(threads.min()))
         finding = Finding(
             kind=kind,
@@ -570,7 +571,7 @@ class Batch:
             caller=launch.caller(address_of),
             rank=self.shape.rank if launch.others else None,
         )
-        launch.run.report(finding, placed.instruction.text)
+        launch.run.report(finding, instruction.ptx.text)
 
     def send(self, block: int, threads: Threads | None) -> None:
         """Add threads to those that are ready to run a basic block; at EXIT they end."""

@@ -48,7 +48,7 @@ class Accumulators:
         values: For each warpgroup a matrix of 64 rows.
         scatter: From matrices to the registers' values, thread by thread.
         held: For each warpgroup whether its matrix is newer than the registers.
-        placed, group: The last wgmma, and for each warpgroup its group.
+        instruction, group: The last wgmma, and for each warpgroup its group.
         shared: Others that have some of the registers, too.
     """
 
@@ -57,7 +57,7 @@ class Accumulators:
     scatter: Callable[[Array], Sequence[Array]]
     held: Array
     group: Array
-    placed: FlatInstruction
+    instruction: FlatInstruction
     shared: list[Accumulators]
 
 
@@ -134,21 +134,25 @@ class Warpgroups:
         first, last = int(groups[0]), int(groups[-1])
         return slice(first, last + 1) if last - first + 1 == len(groups) else groups
 
-    def report(self, placed: FlatInstruction, groups: Array, message: str, *, address_of: str = "") -> None:
+    def report(
+        self, instruction: FlatInstruction, groups: Array, message: str, *, address_of: str = ""
+    ) -> None:
         """Report a misuse by some warpgroups.
 
         Args:
-            placed, groups: The instruction, and the warpgroups at fault, of which there may be none.
+            instruction, groups: The instruction, and the warpgroups at fault, of which there may be none.
             message, address_of: As `Finding` has them.
         """
         if len(groups):
-            self.batch.report("wgmma", placed, self.threads(np.sort(groups)), message, address_of=address_of)
+            self.batch.report(
+                "wgmma", instruction, self.threads(np.sort(groups)), message, address_of=address_of
+            )
 
-    def line(self, placed: FlatInstruction) -> str:
+    def line(self, instruction: FlatInstruction) -> str:
         """An instruction's place and spelling, as messages have it."""
-        text = placed.instruction.text
+        text = instruction.ptx.text
         head, _, _ = text.partition(" ")
-        return f"line {self.batch.launch.decoded.location_of(placed)[1]} (`{head}`)"
+        return f"line {self.batch.launch.decoded.location_of(instruction)[1]} (`{head}`)"
 
     # Groups
 
@@ -165,17 +169,17 @@ class Warpgroups:
         self.committed[groups] += 1
         self.open[groups] = -1
 
-    def wait(self, placed: FlatInstruction, groups: Array, pending: int) -> None:
+    def wait(self, instruction: FlatInstruction, groups: Array, pending: int) -> None:
         """wgmma.wait_group: all groups but the `pending` latest are complete.
 
         Args:
-            placed, groups: The instruction, and the warpgroups that wait.
+            instruction, groups: The instruction, and the warpgroups that wait.
             pending: How many groups of theirs may be left.
         """
         if pending == 0 and (missing := groups[self.open[groups] >= 0]).size:
             issued = self.places[int(self.open[missing[0]])]
             self.report(
-                placed,
+                instruction,
                 missing,
                 f"wgmma: this waits for committed groups, and the wgmma at {self.line(issued)} is in none. "
                 "Put wgmma.commit_group.sync.aligned after the last wgmma and before the wait.",
@@ -208,11 +212,11 @@ class Warpgroups:
         if (self._grown[groups] >= 0).any():
             self._judge_registers(np.unique(groups // self.each))
 
-    def resize(self, placed: FlatInstruction, groups: Array, wanted: int, *, grows: bool) -> None:
+    def resize(self, instruction: FlatInstruction, groups: Array, wanted: int, *, grows: bool) -> None:
         """setmaxnreg: warpgroups have another number of registers a thread from now on.
 
         Args:
-            placed, groups: The instruction, and the warpgroups.
+            instruction, groups: The instruction, and the warpgroups.
             wanted, grows: The registers, and whether it is .inc, not .dec.
         """
         had = self.registers[groups]
@@ -223,10 +227,10 @@ class Warpgroups:
                 f"setmaxnreg: .{verb} to {wanted} registers a thread, of which it has {had[odd][0]}: "
                 f".{verb} is for {direction} registers than before."
             )
-            self.batch.report("setmaxnreg", placed, self.threads(groups[odd]), message)
+            self.batch.report("setmaxnreg", instruction, self.threads(groups[odd]), message)
         self.registers[groups] = wanted
         if grows:
-            self._grown[groups] = self._number(placed)
+            self._grown[groups] = self._number(instruction)
 
     def _judge_registers(self, blocks: Array) -> None:
         """Report blocks that have ended, whose warpgroups have more registers than it was launched with."""
@@ -242,43 +246,43 @@ class Warpgroups:
                 f"registers a thread, and have {self.each} times {launched} from the launch: one of them "
                 "waits forever. Let the others give more away (setmaxnreg.dec), or ask for fewer."
             )
-            placed = self.places[int(self._grown[groups[-1]])]
-            batch.report("setmaxnreg", placed, self.threads(groups), message)
+            instruction = self.places[int(self._grown[groups[-1]])]
+            batch.report("setmaxnreg", instruction, self.threads(groups), message)
 
-    def _number(self, placed: FlatInstruction) -> int:
+    def _number(self, instruction: FlatInstruction) -> int:
         """The number of an instruction in `places`."""
-        number = self._numbers.get(id(placed))
+        number = self._numbers.get(id(instruction))
         if number is None:
-            number = self._numbers[id(placed)] = len(self.places)
-            self.places.append(placed)
+            number = self._numbers[id(instruction)] = len(self.places)
+            self.places.append(instruction)
         return number
 
     # Registers
 
     def issue(
-        self, placed: FlatInstruction, groups: Array, sums: Accumulators, fragment: Sequence[int]
+        self, instruction: FlatInstruction, groups: Array, sums: Accumulators, fragment: Sequence[int]
     ) -> None:
         """Note a wgmma: its sums, and the registers that hold its A, are not to be touched.
 
         Args:
-            placed, groups: The instruction, and the warpgroups that issue it.
+            instruction, groups: The instruction, and the warpgroups that issue it.
             sums, fragment: Its sums, and the registers of A; none if it is in shared memory.
         """
-        number = self._number(placed)
+        number = self._number(instruction)
         self.open[groups] = number
         sums.held[groups] = True
         sums.group[groups] = self.committed[groups]
-        sums.placed = placed
+        sums.instruction = instruction
         self.is_held = True
         self._reading[groups, self.committed[groups] % _REMEMBERED] = number
         for slot in fragment:
-            group, _ = self._fragments.get(slot, (np.full(self.count, -1, np.int64), placed))
+            group, _ = self._fragments.get(slot, (np.full(self.count, -1, np.int64), instruction))
             group[groups] = self.committed[groups]
-            self._fragments[slot] = (group, placed)
+            self._fragments[slot] = (group, instruction)
 
     def sums_of(
         self,
-        placed: FlatInstruction,
+        instruction: FlatInstruction,
         slots: tuple[int, ...],
         values: Callable[[int], Array],
         scatter: Callable[[Array], Sequence[Array]],
@@ -286,7 +290,7 @@ class Warpgroups:
         """Return the sums in some registers.
 
         Args:
-            placed, slots: The wgmma that adds to them, and the registers.
+            instruction, slots: The wgmma that adds to them, and the registers.
             values: Makes matrices for some number of warpgroups.
             scatter: From matrices to the registers' values.
         """
@@ -299,7 +303,7 @@ class Warpgroups:
                 scatter=scatter,
                 held=np.zeros(self.count, bool),
                 group=np.full(self.count, -1, np.int64),
-                placed=placed,
+                instruction=instruction,
                 shared=shared,
             )
             for other in shared:
@@ -307,12 +311,17 @@ class Warpgroups:
         return sums
 
     def settle(
-        self, placed: FlatInstruction, sums: Iterable[Accumulators], groups: Array, *, silent: bool = False
+        self,
+        instruction: FlatInstruction,
+        sums: Iterable[Accumulators],
+        groups: Array,
+        *,
+        silent: bool = False,
     ) -> None:
         """Write sums that are complete to their registers; report the others.
 
         Args:
-            placed, groups: The instruction that touches the registers, and in which warpgroups.
+            instruction, groups: The instruction that touches the registers, and in which warpgroups.
             sums, silent: The sums that are in them, and whether nothing is reported.
         """
         for each in sums:
@@ -323,12 +332,12 @@ class Warpgroups:
             if self.is_debug:
                 late[:] = False
             if late.any() and not silent:
-                self._report_early(placed, each.placed, held[late], each.group)
+                self._report_early(instruction, each.instruction, held[late], each.group)
             self._write(each, held[~late])
         self.is_held = any(each.held.any() for each in self.accumulators.values())
 
     def _report_early(
-        self, placed: FlatInstruction, other: FlatInstruction, groups: Array, group: Array
+        self, instruction: FlatInstruction, other: FlatInstruction, groups: Array, group: Array
     ) -> None:
         """Report warpgroups that touch what another instruction, in their group, may still be adding to."""
         is_open = bool((group[groups] >= self.committed[groups]).any())
@@ -338,7 +347,7 @@ class Warpgroups:
                 "it is in no group yet: wgmma.commit_group.sync.aligned, then wgmma.wait_group.sync.aligned 0"
             )
         self.report(
-            placed,
+            instruction,
             groups,
             f"wgmma: a register of the accumulator is touched that the wgmma at {self.line(other)} "
             f"may still be adding to; {remedy}.",
@@ -355,24 +364,24 @@ class Warpgroups:
         sums.held[groups] = False
 
     def touch(
-        self, placed: FlatInstruction, reads: frozenset[int], writes: frozenset[int], *, copies: bool
+        self, instruction: FlatInstruction, reads: frozenset[int], writes: frozenset[int], *, copies: bool
     ) -> None:
         """The active threads are about to touch registers of some wgmma by an instruction that is none.
 
         Args:
-            placed, reads, writes: The instruction, and the registers that it reads and writes.
+            instruction, reads, writes: The instruction, and the registers that it reads and writes.
             copies: It is a copy, which a compiler puts anywhere: it finds what the wgmma will give.
         """
         if self.is_held:
             for slots in (reads, writes):
                 sums = [s for s in self.accumulators.values() if slots.intersection(s.slots)]
                 if sums:
-                    self.settle(placed, sums, self.active(), silent=copies and slots is reads)
+                    self.settle(instruction, sums, self.active(), silent=copies and slots is reads)
         for slot in (reads | writes) & self._copies.keys():
             group, other = self._copies[slot]
             groups = self.active()
             if slot in reads and not copies:
-                self._report_early(placed, other, groups[group[groups] >= self.done[groups]], group)
+                self._report_early(instruction, other, groups[group[groups] >= self.done[groups]], group)
             if slot in writes:
                 group[groups] = -1
         for slot in writes:
@@ -380,7 +389,7 @@ class Warpgroups:
                 group, other = self._fragments[slot]
                 groups = self.active()
                 self.report(
-                    placed,
+                    instruction,
                     groups[group[groups] >= self.done[groups]],
                     f"wgmma: a register is written whose old value the wgmma at {self.line(other)} may still "
                     "have to read, as a part of A; wait first: wgmma.wait_group.sync.aligned 0.",
@@ -406,26 +415,26 @@ class Warpgroups:
         if not self.is_held and slot not in self._copies:
             return
         groups = self.active()
-        held = [(s.group, s.held, s.placed) for s in self.accumulators.values() if slot in s.slots]
+        held = [(s.group, s.held, s.instruction) for s in self.accumulators.values() if slot in s.slots]
         if slot in self._copies:
             held.append((self._copies[slot][0], np.ones(self.count, bool), self._copies[slot][1]))
-        for group, is_held, placed in held:
+        for group, is_held, instruction in held:
             late = groups[is_held[groups] & (group[groups] >= self.done[groups])]
             if len(late):
-                known = self._copies.get(target, (np.full(self.count, -1, np.int64), placed))[0]
+                known = self._copies.get(target, (np.full(self.count, -1, np.int64), instruction))[0]
                 known[late] = group[late]
-                self._copies[target] = known, placed
+                self._copies[target] = known, instruction
 
-    def require_fence(self, placed: FlatInstruction, groups: Array, slots: Iterable[int]) -> None:
+    def require_fence(self, instruction: FlatInstruction, groups: Array, slots: Iterable[int]) -> None:
         """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none.
 
         Args:
-            placed, groups: The wgmma, and the warpgroups that issue it.
+            instruction, groups: The wgmma, and the warpgroups that issue it.
             slots: The registers of its accumulators and of A.
         """
         missing = groups[~self.fenced[groups]]
         self.report(
-            placed,
+            instruction,
             missing,
             "wgmma: the first wgmma of a warpgroup needs a wgmma.fence before it. "
             "Put wgmma.fence.sync.aligned in front of it.",
@@ -437,7 +446,7 @@ class Warpgroups:
             touched = self._touched.get(slot)
             if touched is not None and touched[groups].any():
                 self.report(
-                    placed,
+                    instruction,
                     groups[touched[groups]],
                     "wgmma: registers of this wgmma were written since the last wgmma.fence, and nothing "
                     "orders it after that. Put wgmma.fence.sync.aligned between them.",
@@ -505,7 +514,7 @@ class Warpgroups:
         name, shown = describe_element(part, int(flat[first[0] if len(flat) > 1 else 0, 0]))
         batch.report(
             "wgmma",
-            part.access.placed,
+            part.access.instruction,
             np.unique(threads[late.any(axis=1)]),
             f"wgmma: this writes {shown}, which the wgmma at {self.line(self.places[number])} may still have "
             "to read: nothing orders it after the wait. Let its warpgroup wait (wgmma.wait_group) "

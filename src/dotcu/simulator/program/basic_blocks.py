@@ -42,17 +42,17 @@ class BasicBlock:
     through: int
 
 
-def begins_block(instruction: Instruction) -> bool:
+def begins_block(ptx: Instruction) -> bool:
     """Return whether threads may have to wait in front of it for others of their warp."""
-    if instruction.opcode == "bar":
-        return "warp" in instruction.flags
-    return instruction.opcode in RENDEZVOUS and "sync" in instruction.flags
+    if ptx.opcode == "bar":
+        return "warp" in ptx.flags
+    return ptx.opcode in RENDEZVOUS and "sync" in ptx.flags
 
 
-def ends_block(instruction: Instruction) -> bool:
+def ends_block(ptx: Instruction) -> bool:
     """Return whether it decides where its threads go next, or when: also a barrier of the block."""
-    is_barrier = instruction.opcode in ("bar", "barrier") and "warp" not in instruction.flags
-    return instruction.opcode in _ENDS or is_barrier
+    is_barrier = ptx.opcode in ("bar", "barrier") and "warp" not in ptx.flags
+    return ptx.opcode in _ENDS or is_barrier
 
 
 def basic_blocks(code: Sequence[FlatInstruction]) -> list[BasicBlock]:
@@ -76,30 +76,30 @@ def basic_blocks(code: Sequence[FlatInstruction]) -> list[BasicBlock]:
 
 def _leaders(code: Sequence[FlatInstruction]) -> list[int]:
     leaders = {0}
-    for index, placed in enumerate(code):
-        opcode = placed.instruction.opcode
-        if begins_block(placed.instruction):
+    for index, instruction in enumerate(code):
+        opcode = instruction.ptx.opcode
+        if begins_block(instruction.ptx):
             leaders.add(index)
-        if ends_block(placed.instruction):
+        if ends_block(instruction.ptx):
             leaders.add(index + 1)
-            leaders.update(placed.targets)
+            leaders.update(instruction.targets)
             if opcode == "bra":
-                leaders.add(placed.instruction.target)
+                leaders.add(instruction.ptx.target)
     return sorted(leader for leader in leaders if leader < len(code))
 
 
 def _following(code: Sequence[FlatInstruction], last: int, position: Mapping[int, int]) -> tuple[int, ...]:
-    placed = code[last - 1]
-    instruction = placed.instruction
+    instruction = code[last - 1]
+    ptx = instruction.ptx
     through = position.get(last, EXIT)
-    if instruction.opcode not in _ENDS:
+    if ptx.opcode not in _ENDS:
         return (through,)
     ways = [EXIT]
-    if instruction.opcode == "bra":
-        ways = [position.get(instruction.target, EXIT)]
-    elif instruction.opcode in ("brx", "enter", "return"):
-        ways = [position.get(target, EXIT) for target in placed.targets]
-    return tuple(ways) if instruction.guard is None else (*ways, through)
+    if ptx.opcode == "bra":
+        ways = [position.get(ptx.target, EXIT)]
+    elif ptx.opcode in ("brx", "enter", "return"):
+        ways = [position.get(target, EXIT) for target in instruction.targets]
+    return tuple(ways) if ptx.guard is None else (*ways, through)
 
 
 def weak_topological_order(edges: Sequence[Sequence[int]]) -> list[int]:
@@ -167,19 +167,19 @@ NO_RESULT = frozenset(
 _WRITE_OPERANDS = frozenset({"bar", "barrier", "mbarrier", "wgmma", "wmma", "call", "enter"})
 
 
-def has_result(instruction: Instruction) -> bool:
+def has_result(ptx: Instruction) -> bool:
     """Return whether an instruction's first operand is written and not read."""
-    if instruction.opcode in NO_RESULT or not instruction.operands:
+    if ptx.opcode in NO_RESULT or not ptx.operands:
         return False
-    return not isinstance(instruction.operands[0], Address)
+    return not isinstance(ptx.operands[0], Address)
 
 
-def read_by(instruction: Instruction) -> set[str]:
+def read_by(ptx: Instruction) -> set[str]:
     """Return the names that an instruction reads, its guard among them."""
-    operands = instruction.operands[1:] if has_result(instruction) else instruction.operands
+    operands = ptx.operands[1:] if has_result(ptx) else ptx.operands
     names = names_of(operands)
-    if instruction.guard is not None:
-        names.add(instruction.guard.register.name)
+    if ptx.guard is not None:
+        names.add(ptx.guard.register.name)
     return names
 
 
@@ -194,11 +194,11 @@ def live_out(
     for plan in plans:
         reads: set[str] = set()
         writes: set[str] = set()
-        for placed in code[plan.first : plan.last]:
-            instruction = placed.instruction
-            reads |= read_by(instruction) - writes
-            if has_result(instruction) and instruction.guard is None:
-                writes |= names_of(instruction.operands[:1])
+        for instruction in code[plan.first : plan.last]:
+            ptx = instruction.ptx
+            reads |= read_by(ptx) - writes
+            if has_result(ptx) and ptx.guard is None:
+                writes |= names_of(ptx.operands[:1])
         gained.append(reads)
         killed.append(writes)
     before: list[set[str]] = [set(reads) for reads in gained]
@@ -215,9 +215,9 @@ def live_out(
                 before[number] = gained[number] | (behind - killed[number])
                 changed = True
     unset = before[0]
-    for instruction in (placed.instruction for placed in code):
-        if instruction.opcode in _WRITE_OPERANDS:
-            unset -= names_of(instruction.operands)
+    for ptx in (instruction.ptx for instruction in code):
+        if ptx.opcode in _WRITE_OPERANDS:
+            unset -= names_of(ptx.operands)
     return [frozenset(names) for names in after], frozenset(unset)
 
 
@@ -229,32 +229,32 @@ def droppable(code: Sequence[FlatInstruction], after: frozenset[str]) -> frozens
         after: The names that are read after it.
     """
     firm, soft = set(after), set[str]()
-    for placed in reversed(code):
-        instruction = placed.instruction
-        if not has_result(instruction):
-            firm |= read_by(instruction)
+    for instruction in reversed(code):
+        ptx = instruction.ptx
+        if not has_result(ptx):
+            firm |= read_by(ptx)
             continue
-        targets = names_of(instruction.operands[:1])
-        firm |= names_of(operand for operand in instruction.operands if isinstance(operand, Address))
-        if instruction.guard is not None:
-            firm.add(instruction.guard.register.name)
-        sources = instruction.operands[1:]
-        if targets.isdisjoint(firm | soft) and instruction.opcode != "atom":
+        targets = names_of(ptx.operands[:1])
+        firm |= names_of(operand for operand in ptx.operands if isinstance(operand, Address))
+        if ptx.guard is not None:
+            firm.add(ptx.guard.register.name)
+        sources = ptx.operands[1:]
+        if targets.isdisjoint(firm | soft) and ptx.opcode != "atom":
             continue
-        chosen = _chosen(instruction)
+        chosen = _chosen(ptx)
         soft |= names_of(sources[:chosen])
         rest = names_of(sources[chosen:])
-        if targets.isdisjoint(firm) and instruction.opcode != "atom":
+        if targets.isdisjoint(firm) and ptx.opcode != "atom":
             soft |= rest
         else:
             firm |= rest
     return frozenset(soft - firm)
 
 
-def _chosen(instruction: Instruction) -> int:
+def _chosen(ptx: Instruction) -> int:
     """Return how many of the first sources an instruction may take no notice of."""
-    if instruction.opcode == "selp":
+    if ptx.opcode == "selp":
         return 2
-    if instruction.opcode in ("and", "or") and instruction.types == ("pred",):
+    if ptx.opcode in ("and", "or") and ptx.types == ("pred",):
         return 2
-    return 3 if instruction.opcode in ("setp", "set") and len(instruction.operands) > 3 else 0
+    return 3 if ptx.opcode in ("setp", "set") and len(ptx.operands) > 3 else 0

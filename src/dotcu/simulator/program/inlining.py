@@ -65,7 +65,7 @@ class FlatInstruction(NamedTuple):
         function: For a return, the function that ends.
     """
 
-    instruction: Instruction
+    ptx: Instruction
     calls: tuple[Location, ...] = ()
     targets: tuple[int, ...] = ()
     call: EnteredCall | None = None
@@ -130,11 +130,11 @@ class SourceLocations:
 
     def find_home(self, code: Sequence[FlatInstruction]) -> None:
         """Find the home: the outermost file of the first instruction that has a line."""
-        outermost = (chain_of(flat.instruction.location, flat.calls)[-1] for flat in code)
+        outermost = (chain_of(flat.ptx.location, flat.calls)[-1] for flat in code)
         self.home = next((at.file for at in outermost if at.line), self.home)
 
     def __call__(self, flat: FlatInstruction) -> tuple[str, int]:
-        key = (flat.instruction.location, flat.calls)
+        key = (flat.ptx.location, flat.calls)
         if key not in self._known:
             chain = chain_of(*key)
             best = next((at for at in chain if at.file == self.home and at.line), chain[-1])
@@ -143,7 +143,7 @@ class SourceLocations:
 
     def is_library(self, flat: FlatInstruction) -> bool:
         """Return whether an instruction was written in a header of CUDA's own libraries."""
-        return _LIBRARY.search(self.files.get(flat.instruction.location.file, "")) is not None
+        return _LIBRARY.search(self.files.get(flat.ptx.location.file, "")) is not None
 
 
 def line_reader(texts: Mapping[str, str]) -> Callable[[str, int], str]:
@@ -462,11 +462,11 @@ class _Inliner:
         """Turn targets within the body into targets within the flat list."""
         for original, start in zip(body.instructions, starts, strict=False):
             if original.opcode == "bra":
-                branch = self.code[start].instruction._replace(target=starts[original.target])
-                self.code[start] = self.code[start]._replace(instruction=branch)
+                branch = self.code[start].ptx._replace(target=starts[original.target])
+                self.code[start] = self.code[start]._replace(ptx=branch)
             elif original.opcode == "ret" and instance.ending != "ret":
-                leave = self.code[start].instruction._replace(opcode=instance.ending, target=starts[-1])
-                self.code[start] = self.code[start]._replace(instruction=leave, function=instance.owner)
+                leave = self.code[start].ptx._replace(opcode=instance.ending, target=starts[-1])
+                self.code[start] = self.code[start]._replace(ptx=leave, function=instance.owner)
             elif original.opcode == "brx":
                 table = original.operands[1] if len(original.operands) > 1 else None
                 labels = body.tables.get(table.name) if isinstance(table, Symbol) else None
@@ -511,7 +511,7 @@ def _with_targets(
     for flat in code:
         if flat.call is not None:
             yield flat._replace(targets=tuple(functions[n].first for n in flat.call.functions))
-        elif flat.instruction.opcode == "return":
+        elif flat.ptx.opcode == "return":
             yield flat._replace(targets=tuple(behind[flat.function]))
         else:
             yield flat
@@ -520,6 +520,6 @@ def _with_targets(
 def _registers(code: Sequence[FlatInstruction]) -> Iterator[Register]:
     """Yield the registers that instructions name."""
     for flat in code:
-        guard = flat.instruction.guard
-        for operand in (*flat.instruction.operands, *(() if guard is None else (guard,))):
+        guard = flat.ptx.guard
+        for operand in (*flat.ptx.operands, *(() if guard is None else (guard,))):
             yield from registers_of(operand)

@@ -60,12 +60,12 @@ for _each in _ROWS:
         _BY_OPCODE.setdefault(_opcode, []).append(_each)
 
 
-def needed_by(instruction: Instruction) -> int:
+def needed_by(ptx: Instruction) -> int:
     """Return the oldest architecture that has an instruction, as 90 for sm_90; 0 if all have it."""
     needed = 0
-    for row in _BY_OPCODE.get(instruction.opcode, ()):
-        words = row.words.isdisjoint(instruction.flags) if row.words else False
-        types = row.types.isdisjoint(instruction.types) if row.types else False
+    for row in _BY_OPCODE.get(ptx.opcode, ()):
+        words = row.words.isdisjoint(ptx.flags) if row.words else False
+        types = row.types.isdisjoint(ptx.types) if row.types else False
         if not words and not types:
             needed = max(needed, row.needed)
     return needed
@@ -112,36 +112,36 @@ OPERATIONS: Mapping[str, int] = {
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 
 
-def work_of(instruction: Instruction) -> tuple[str, str, int]:
+def work_of(ptx: Instruction) -> tuple[str, str, int]:
     """Return the class of an instruction, the type of its operations, and how many a thread executes.
 
     The class is that of its opcode, or of the type that it computes in. The type is without the x2 of a
     pair, and empty if there are no operations. Those of a matrix instruction are divided among the threads
     of its warp.
     """
-    opcode, type_ = instruction.opcode, instruction.types[-1] if instruction.types else ""
+    opcode, type_ = ptx.opcode, ptx.types[-1] if ptx.types else ""
     is_half, is_float = type_ in _HALVES, type_ in _FLOATS
     kind = CLASSES.get(opcode, "half" if is_half else "float" if is_float else "integer")
-    if opcode in _SPECIAL and "approx" in instruction.flags:
+    if opcode in _SPECIAL and "approx" in ptx.flags:
         kind = "special"
     if kind == "matrix":
-        return _matrix(instruction)
+        return _matrix(ptx)
     count = OPERATIONS.get(opcode, 0) * (2 if type_ in _PACKED else 1)
-    if not count or not (is_half or is_float) or (kind == "atomic" and "add" not in instruction.flags):
+    if not count or not (is_half or is_float) or (kind == "atomic" and "add" not in ptx.flags):
         return kind, "", 0
     return kind, type_.removesuffix("x2"), count
 
 
-def _matrix(instruction: Instruction) -> tuple[str, str, int]:
-    shape = next(filter(None, map(_SHAPE.match, instruction.flags)), None)
-    if shape is None or not {"mma", "mma_async"} & {instruction.opcode, *instruction.flags}:
+def _matrix(ptx: Instruction) -> tuple[str, str, int]:
+    shape = next(filter(None, map(_SHAPE.match, ptx.flags)), None)
+    if shape is None or not {"mma", "mma_async"} & {ptx.opcode, *ptx.flags}:
         return "matrix", "", 0
     m, n, k = map(int, shape.groups())
     # d, a, b and c; wgmma's d is c as well; wmma of halves names d and c only.
-    type_ = instruction.types[1] if len(instruction.types) > 2 else "f16"
+    type_ = ptx.types[1] if len(ptx.types) > 2 else "f16"
     # The one shape of which a warp computes four at once (PTX ISA, "mma.m8n8k4").
     times = 4 if (m, n, k) == (8, 8, 4) and type_ == "f16" else 1
-    threads = 4 * _WARP if instruction.opcode == "wgmma" else _WARP
+    threads = 4 * _WARP if ptx.opcode == "wgmma" else _WARP
     return "matrix", type_, times * 2 * m * n * k // threads
 
 
@@ -170,12 +170,12 @@ def refuse_newer(linked: FlatKernel, target: str, kernel: str) -> None:
     own = int(digits[0]) if digits else _NEWEST
     lacking: Refused = {}
     oldest = own
-    for placed in linked.code:
-        needed = needed_by(placed.instruction)
+    for instruction in linked.code:
+        needed = needed_by(instruction.ptx)
         if needed > own:
             oldest = max(oldest, needed)
-            spelling = ".".join((placed.instruction.opcode, *placed.instruction.flags))
-            lacking.setdefault(spelling, []).append((*linked.location_of(placed), placed.instruction))
+            spelling = ".".join((instruction.ptx.opcode, *instruction.ptx.flags))
+            lacking.setdefault(spelling, []).append((*linked.location_of(instruction), instruction.ptx))
     if lacking:
         shown = "\n    ".join(_shown(places) for places in lacking.values())
         raise UnsupportedInstruction(
@@ -205,12 +205,12 @@ _REASONS: Mapping[str, str] = {
 
 def _shown(places: list[tuple[str, int, Instruction]]) -> str:
     """The first place of an instruction, its text, its other lines, and why it is not executed."""
-    file, line, instruction = places[0]
+    file, line, ptx = places[0]
     at = f"{file}:{line}" if line else "no source line"
     lines = [str(n) if f == file else f"{f}:{n}" for f, n, _ in places if n and (f, n) != (file, line)]
     others = list(dict.fromkeys(lines))
     more = f" and {len(others) - _SHOWN_LINES} more" if len(others) > _SHOWN_LINES else ""
     also = f" (also line{'s' * (len(others) > 1)} {', '.join(others[:_SHOWN_LINES])}{more})" if others else ""
-    names = (instruction.opcode, *instruction.flags)
+    names = (ptx.opcode, *ptx.flags)
     why = next((f": {_REASONS[name]}" for name in names if name in _REASONS), "")
-    return f"{at}: {instruction.text}{also}{why}"
+    return f"{at}: {ptx.text}{also}{why}"

@@ -91,7 +91,7 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
     Raises:
         SimulationError: They need more local memory than a GPU gives a thread.
     """
-    used = names_of(operand for placed in linked.code for operand in placed.instruction.operands)
+    used = names_of(operand for instruction in linked.code for operand in instruction.ptx.operands)
     shared = {**linked.shared, **{n: v for n, v in module_shared.items() if n in used}}
     dynamic = {name: variable for name, variable in shared.items() if variable.extern}
     framed: dict[str, tuple[str, int]] = {}
@@ -112,7 +112,7 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
             "Make the arrays inside functions smaller, or keep them in global memory."
         )
     stack_base = _align(local_end, STACK_ALIGNMENT)
-    needs_stack = frame_bytes or any(p.instruction.opcode in STACK_OPCODES for p in linked.code)
+    needs_stack = frame_bytes or any(p.ptx.opcode in STACK_OPCODES for p in linked.code)
     return VariableLayout(
         extents={
             **{name: ("shared", start, start + shared[name].size) for name, start in blocks.items()},
@@ -153,28 +153,28 @@ _READS_ALL = frozenset(
 def read_names(linked: FlatKernel, but: Container[str] = ()) -> frozenset[str]:
     """Return the names of the registers that any instruction reads, but those of some opcodes."""
     names: set[str] = set()
-    for instruction in (p.instruction for p in linked.code if p.instruction.opcode not in but):
-        if instruction.guard is not None:
-            names.add(instruction.guard.register.name)
-        for number, operand in enumerate(instruction.operands):
-            if number > 0 or instruction.opcode in _READS_ALL or isinstance(operand, Address):
+    for ptx in (p.ptx for p in linked.code if p.ptx.opcode not in but):
+        if ptx.guard is not None:
+            names.add(ptx.guard.register.name)
+        for number, operand in enumerate(ptx.operands):
+            if number > 0 or ptx.opcode in _READS_ALL or isinstance(operand, Address):
                 names.update(register.name for register in registers_of(operand))
     return frozenset(names)
 
 
 def is_polled(code: Sequence[FlatInstruction], load: Instruction) -> bool:
     """Return whether a branch back to a load compares what it loads."""
-    first = next(at for at, other in enumerate(code) if other.instruction is load)
+    first = next(at for at, other in enumerate(code) if other.ptx is load)
     held = {register.name for register in registers_of(load.operands[0])}
     for at in range(first + 1, len(code)):
-        instruction = code[at].instruction
-        if instruction.opcode == "bra":
-            guard = instruction.guard
-            return guard is not None and guard.register.name in held and instruction.target <= first
-        if instruction.opcode not in _COMPARES:
+        ptx = code[at].ptx
+        if ptx.opcode == "bra":
+            guard = ptx.guard
+            return guard is not None and guard.register.name in held and ptx.target <= first
+        if ptx.opcode not in _COMPARES:
             return False
-        if any(r.name in held for operand in instruction.operands[1:] for r in registers_of(operand)):
-            held.update(register.name for register in registers_of(instruction.operands[0]))
+        if any(r.name in held for operand in ptx.operands[1:] for r in registers_of(operand)):
+            held.update(register.name for register in registers_of(ptx.operands[0]))
     return False
 
 
@@ -185,7 +185,7 @@ def swapped_addresses(linked: FlatKernel) -> frozenset[tuple[str, int]]:
     """Addresses (register, offset) of compare-and-swap: a read of one only guesses what is there."""
     roots: dict[str, str] = {}  # of registers that hold another's address, as mov and cvta leave it
     swapped: list[tuple[str, int]] = []
-    for opcode, flags, _, operands, *_ in (placed.instruction for placed in linked.code):
+    for opcode, flags, _, operands, *_ in (instruction.ptx for instruction in linked.code):
         if opcode in ("mov", "cvta") and len(operands) == 2:
             target, source = operands
             if isinstance(target, Register) and isinstance(source, Register):
@@ -221,10 +221,10 @@ def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[
         parameters: Offset of each kernel parameter.
     """
     rows: list[tuple[list[str], AddressOrigin, list[str]]] = []
-    for instruction in (placed.instruction for placed in linked.code):
-        targets = _registers(instruction.operands[:1]) if instruction.opcode not in _NO_RESULT else []
+    for ptx in (instruction.ptx for instruction in linked.code):
+        targets = _registers(ptx.operands[:1]) if ptx.opcode not in _NO_RESULT else []
         if targets:
-            rows.append((targets, *_sources(instruction, parameters)))
+            rows.append((targets, *_sources(ptx, parameters)))
     origins: dict[str, AddressOrigin] = {}
     changed = True
     while changed:
@@ -239,29 +239,29 @@ def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[
     return origins
 
 
-def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[AddressOrigin, list[str]]:
+def _sources(ptx: Instruction, parameters: Mapping[str, int]) -> tuple[AddressOrigin, list[str]]:
     """Return the origins that an instruction adds, and the registers whose origins it passes on."""
-    if instruction.opcode in ("ld", "ldu"):
-        return _loaded(instruction, parameters), []
-    if instruction.opcode == "atom":
+    if ptx.opcode in ("ld", "ldu"):
+        return _loaded(ptx, parameters), []
+    if ptx.opcode == "atom":
         return NONE, []
-    if instruction.opcode in STACK_OPCODES:
+    if ptx.opcode in STACK_OPCODES:
         return frozenset({UNKNOWN}), []
-    sources = instruction.operands[1:]
+    sources = ptx.operands[1:]
     return frozenset(o.name for o in sources if isinstance(o, Symbol)), _registers(sources)
 
 
-def _loaded(instruction: Instruction, parameters: Mapping[str, int]) -> AddressOrigin:
+def _loaded(ptx: Instruction, parameters: Mapping[str, int]) -> AddressOrigin:
     """Return the origins of a loaded value: a parameter, or unknown from the thread's own memory."""
-    if len(instruction.operands) < 2 or not instruction.types:  # it is refused when it is bound
+    if len(ptx.operands) < 2 or not ptx.types:  # it is refused when it is bound
         return frozenset({UNKNOWN})
-    if {"global", "shared", "const"} & set(instruction.flags):
+    if {"global", "shared", "const"} & set(ptx.flags):
         return NONE
-    offset = parameter_offset(instruction.operands[1], parameters)
-    if "param" not in instruction.flags or offset is None:
+    offset = parameter_offset(ptx.operands[1], parameters)
+    if "param" not in ptx.flags or offset is None:
         return frozenset({UNKNOWN})
-    size = TYPE_BYTES[instruction.types[-1]]
-    count = len(_registers(instruction.operands[:1]))
+    size = TYPE_BYTES[ptx.types[-1]]
+    count = len(_registers(ptx.operands[:1]))
     return frozenset(offset + k * size for k in range(count)) if size == 8 else NONE
 
 

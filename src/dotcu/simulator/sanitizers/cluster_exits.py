@@ -52,7 +52,7 @@ class RemoteAccesses:
             return
         threads, owners = threads[far], owners[far]
         times = np.broadcast_to(picked(self.batch.clocks.times.block, threads), threads.shape)
-        if access.placed.instruction.opcode != "mbarrier":
+        if access.instruction.ptx.opcode != "mbarrier":
             self._note(access, threads, owners, times)
             return
         # Who waits for an arrival has not ended; pipelines leave a thread's last one at an mbarrier
@@ -101,7 +101,7 @@ def _report_early_exit(batch: Batch, access: Access, threads: Threads, block: in
         "cluster, which may end before: nothing orders its end after this access. Let every block wait for "
         "the others, by cluster.sync(), before it ends."
     )
-    batch.report("exited-block", access.placed, threads, message)
+    batch.report("exited-block", access.instruction, threads, message)
 
 
 def _judge_copies(batch: Batch) -> None:
@@ -116,7 +116,7 @@ def _judge_copies(batch: Batch) -> None:
             name, shown = describe_element(part, int(indices[0]))
         batch.report(
             "exited-block",
-            copy.access.placed,
+            copy.access.instruction,
             copy.threads,
             f"exited-block: this copy writes {shown}, and the threads of that block have ended without a "
             "wait for it: it may come when the memory belongs to another block. Wait on its mbarrier for "

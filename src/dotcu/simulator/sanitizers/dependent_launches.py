@@ -96,4 +96,4 @@ class DependentLaunch:
             "one runs. Call dotcu::wait_for_earlier(), or cudaGridDependencySynchronize(), in each thread "
             "before it touches that memory."
         )
-        part.batch.report("race", part.access.placed, np.unique(threads), message, address_of=name)
+        part.batch.report("race", part.access.instruction, np.unique(threads), message, address_of=name)

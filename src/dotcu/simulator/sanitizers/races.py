@@ -217,7 +217,7 @@ class Races:
         """Check a copy that may write from now on, and that lands later, against all accesses before it."""
         at = self._at(part, index)
         assert at is not None
-        if is_async(part.access.placed.instruction):
+        if is_async(part.access.instruction.ptx):
             _check_proxy(at, part, index)
         at.shadow.settle()
         for touch in at.shadow.touches(at):
@@ -305,7 +305,7 @@ def _check_read(at: ThreadAccess, part: AccessPart, index: Array) -> None:
     shadow, is_strong = at.shadow, part.access.order.strong
     if shadow.awaited:
         _check_completion(at, part, index)
-    if shadow.writes is not None and "nc" in part.access.placed.instruction.flags:
+    if shadow.writes is not None and "nc" in part.access.instruction.ptx.flags:
         _check_unchanged(at, part)
         return
     if is_strong or (shadow.writes is not None and shadow.dirty):
@@ -338,7 +338,7 @@ def _check_unchanged(at: ThreadAccess, part: AccessPart) -> None:
             "value, whatever orders the two. Read it without __ldg(), and without const __restrict__ on the "
             "parameter, or pass a tensor that the kernel does not write."
         )
-        part.batch.report("race", part.access.placed, threads[bad], message, address_of=name)
+        part.batch.report("race", part.access.instruction, threads[bad], message, address_of=name)
         return
 
 
@@ -381,7 +381,7 @@ def _check_proxy(at: ThreadAccess, part: AccessPart, index: Array) -> None:
         spots = spots[old[spots] != 0]
         numbers = event_of(old[spots])
         events = {number: shadow.events[number] for number in np.unique(numbers).tolist()}
-        events = {n: event for n, event in events.items() if not is_async(event.access.placed.instruction)}
+        events = {n: event for n, event in events.items() if not is_async(event.access.instruction.ptx)}
         for shape in {id(event.shape): event.shape for event in events.values()}.values():
             alike = [number for number, event in events.items() if event.shape is shape]
             here = np.isin(numbers, alike)
@@ -416,7 +416,7 @@ def _check_tensor_map(at: ThreadAccess, part: AccessPart, address: int) -> None:
             first, second = _moments(at, event, shadow.writes.take(places)[here], threads[here])
             ordered, fences = ~is_later(first, second), shadow.events
             missing = ordered & ~fences.are_joined(number, first, second, "tensormap")
-            if "cp_fenceproxy" in event.access.placed.instruction.flags:  # the fence is its own
+            if "cp_fenceproxy" in event.access.instruction.ptx.flags:  # the fence is its own
                 missing = np.zeros(len(ordered), bool)
             what, who = "fence.proxy.tensormap::generic.release.gpu", "Who changes it passes"
             if not missing.any():
@@ -430,7 +430,9 @@ def _check_tensor_map(at: ThreadAccess, part: AccessPart, address: int) -> None:
                     f"{_shown_line(at, event)}, through another proxy, which keeps the old map. "
                     f"{who} {what}, between the two."
                 )
-                batch.report("proxy-fence", at.access.placed, np.unique(threads), message, address_of=name)
+                batch.report(
+                    "proxy-fence", at.access.instruction, np.unique(threads), message, address_of=name
+                )
                 return
 
 
@@ -439,7 +441,7 @@ def _check_completion(at: ThreadAccess, part: AccessPart, index: Array) -> None:
     batch, shadow = part.batch, at.shadow
     if shadow.writes is None or part.access.order.strong:
         return
-    if part.access.action == "write" and is_async(part.access.placed.instruction):
+    if part.access.action == "write" and is_async(part.access.instruction.ptx):
         return
     threads = batch.numbers(part.positions)
     for places, _ in shadow.touches(at):
@@ -484,7 +486,7 @@ def _check_overlap(part: AccessPart, index: Array, value: Array) -> None:
         f"race: several threads store different values to {shown} "
         "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
     )
-    part.batch.report("race", part.access.placed, threads, message, address_of=name)
+    part.batch.report("race", part.access.instruction, threads, message, address_of=name)
 
 
 def _check_atomic(at: ThreadAccess, part: AccessPart, order: Array | None) -> None:
@@ -517,7 +519,7 @@ def _report_source(at: ThreadAccess, part: AccessPart, old: int, threads: Thread
         "then, whatever barriers lie between: store after cp.async.wait_group (__pipeline_wait_prior), "
         "and after __syncthreads() if another thread stores."
     )
-    at.batch.report("race", part.access.placed, threads, message, address_of=name)
+    at.batch.report("race", part.access.instruction, threads, message, address_of=name)
 
 
 def _times_at(events: Sequence[MemoryEvent], of_event: Array, threads: Array) -> ClockTimes:
@@ -577,21 +579,21 @@ def _report_proxy(
         event, writer: The write, and the thread that made it.
         threads, index: Who accesses now, and the element.
     """
-    batch, placed = part.batch, at.access.placed
+    batch, instruction = part.batch, at.access.instruction
     name, shown = describe_element(part, index)
     where = "global"
     if part.region is None:
         where = "near" if writer // event.shape.pitch == int(threads[0]) // event.shape.pitch else "far"
     fence, call = _FENCES[where], "dotcu::tma_fence(), or " if where == "near" else ""
     does = "writes" if at.access.action == "write" else "reads"
-    noun = "wgmma" if placed.instruction.opcode == "wgmma" else "bulk copy"
+    noun = "wgmma" if instruction.ptx.opcode == "wgmma" else "bulk copy"
     message = (
         f"proxy-fence: this {noun} {does} {shown}, which "
         f"{_who(event.shape, writer)} writes at {_shown_line(at, event)}, through another proxy: a barrier "
         f"alone does not make ordinary writes visible to it. Each writer calls {call}"
         f'asm volatile("{fence};" ::: "memory"), after it has written and before the barrier.'
     )
-    batch.report("proxy-fence", placed, threads, message, address_of=name)
+    batch.report("proxy-fence", instruction, threads, message, address_of=name)
 
 
 def _who(shape: BatchShape, thread: int) -> str:
@@ -602,8 +604,8 @@ def _who(shape: BatchShape, thread: int) -> str:
 def _shown_line(at: ThreadAccess, event: MemoryEvent) -> str:
     """The line of an earlier event, and its file if that is another one."""
     location_of = at.batch.launch.decoded.location_of
-    file, line = location_of(event.access.placed)
-    own_file, own_line = location_of(at.access.placed)
+    file, line = location_of(event.access.instruction)
+    own_file, own_line = location_of(at.access.instruction)
     if (file, line) == (own_file, own_line):
         return "the same line"
     return f"line {line}" if file == own_file else f"line {line} of {file}"
@@ -618,7 +620,7 @@ def _report_unawaited(
         f"at {_shown_line(at, event)} writes, and its thread has not waited until that is done: "
         "cp.async.bulk.wait_group without .read waits for the writes, with .read for its reads alone."
     )
-    part.batch.report("proxy-fence", at.access.placed, threads, message, address_of=name)
+    part.batch.report("proxy-fence", at.access.instruction, threads, message, address_of=name)
 
 
 _NOTHING = (np.full(1, NEVER),) * 3
@@ -647,7 +649,7 @@ def _see(
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
     if block.ndim > 1:
         order = at.access.order
-        if order.release and not order.acquire and at.access.placed.instruction.opcode == "mbarrier":
+        if order.release and not order.acquire and at.access.instruction.ptx.opcode == "mbarrier":
             return  # an arrival learns nothing
         near, far = block[:, : block.shape[1] // 2], block[:, block.shape[1] // 2 :]
         near = np.where(_is_own(at, shadow, places)[:, None], near, NEVER)
@@ -857,7 +859,7 @@ def _is_unheard(
     """
     unheard, clocks, shape = np.zeros(len(first), bool), at.batch.clocks, at.batch.shape
     for number, event in enumerate(events):
-        handovers, opcode = event.handovers, event.access.placed.instruction.opcode
+        handovers, opcode = event.handovers, event.access.instruction.ptx.opcode
         if handovers is None or opcode not in ("ld", "st", "atom", "red"):
             continue
         here = np.flatnonzero(ordered & (of_event == number))
@@ -901,7 +903,7 @@ def _report(
     access = at.access
     name, shown = describe_element(part, index)
     done = event.access.action if event.access.action == "atomic" else action
-    pair = access.placed.instruction, event.access.placed.instruction
+    pair = access.instruction.ptx, event.access.instruction.ptx
     kind, remedy = "race", _remedy(at, event, first, int(second[0]))
     if part.region is None and any(map(is_async, pair)):
         kind, remedy = "proxy-fence", _async_remedy(*pair)
@@ -916,7 +918,7 @@ def _report(
         f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
     threads = np.flatnonzero(np.bincount(second))
-    at.batch.report(kind, access.placed, threads, message, address_of=name)
+    at.batch.report(kind, access.instruction, threads, message, address_of=name)
 
 
 def _async_remedy(later: Instruction, earlier: Instruction) -> str:
@@ -933,7 +935,7 @@ def _async_remedy(later: Instruction, earlier: Instruction) -> str:
 
 
 def _remedy(at: ThreadAccess, event: MemoryEvent, other: int, own: int) -> str:
-    earlier, later, pitch = event.access.placed.instruction, at.access.placed.instruction, event.shape.pitch
+    earlier, later, pitch = event.access.instruction.ptx, at.access.instruction.ptx, event.shape.pitch
     threads = event.shape.cluster_threads
     if (
         event.shape is at.batch.shape

@@ -156,7 +156,7 @@ class EventLog:
 
     def has_finding(self, at: ThreadAccess | AccessPart) -> bool:
         """Return whether an instruction was found to race often enough, so that it is not checked again."""
-        return self.launch.raced.get(id(at.access.placed), 0) >= ENOUGH_LANES
+        return self.launch.raced.get(id(at.access.instruction), 0) >= ENOUGH_LANES
 
     def renew(self, batch: Batch, number: int | None = None) -> None:
         """Let what a batch's instructions do next, or the one of an access, be other events than before."""

@@ -90,7 +90,7 @@ def _check_written(
     own, places = threads[bad], np.broadcast_to(index, threads.shape)[bad]
     is_undefined = np.ascontiguousarray(state[bad]).view(np.uint8) != 1
     bits = (is_undefined * np.uint8(0xFF)).view(state.dtype)
-    is_copy = part.access.placed.instruction.opcode != "ldmatrix"  # which copies no structs
+    is_copy = part.access.instruction.ptx.opcode != "ldmatrix"  # which copies no structs
     addresses = np.full(batch.threads, PARTLY if is_copy else 0, np.int64)
     addresses[own] = places * width + _start(part)
     if is_copy:
@@ -129,7 +129,7 @@ def _report_unwritten(part: AccessPart, index: Array, threads: Threads) -> None:
         f"read of {access.width} bytes at {shown}, which {why}. Write it before it is "
         "read: set the initial value, or let every thread that should store do so."
     )
-    part.batch.report("uninitialized-read", access.placed, threads, message, address_of=name)
+    part.batch.report("uninitialized-read", access.instruction, threads, message, address_of=name)
 
 
 _REMEDIES = {
@@ -161,20 +161,24 @@ def _check_in_flight(part: AccessPart, index: Array) -> bool:
         f"{_describe_copy(batch, access, copy)}. The copy may come before or after it: "
         f"{_REMEDIES[copy.kind]}."
     )
-    kind = "proxy-fence" if is_async(copy.access.placed.instruction) else "race"
+    kind = "proxy-fence" if is_async(copy.access.instruction.ptx) else "race"
     batch.report(
-        kind, access.placed, np.unique(threads[rows]) if len(rows) > 1 else threads, message, address_of=name
+        kind,
+        access.instruction,
+        np.unique(threads[rows]) if len(rows) > 1 else threads,
+        message,
+        address_of=name,
     )
     return True
 
 
 def _describe_copy(batch: Batch, access: Access, copy: AsyncCopy) -> str:
-    location_of, placed = batch.launch.decoded.location_of, copy.access.placed
-    file, line = location_of(placed)
-    where = f"line {line}" if file == location_of(access.placed)[0] else f"{file}:{line}"
-    location = placed.instruction.location
-    caller = chain_of(location, placed.calls)[-1]  # the outermost place
+    location_of, instruction = batch.launch.decoded.location_of, copy.access.instruction
+    file, line = location_of(instruction)
+    where = f"line {line}" if file == location_of(access.instruction)[0] else f"{file}:{line}"
+    location = instruction.ptx.location
+    caller = chain_of(location, instruction.calls)[-1]  # the outermost place
     if caller.line not in (0, line) and caller.file == location.file:
         where += f", called from line {caller.line}"
     does = "may not have arrived" if copy.values is not None else "may still read them"
-    return f"the copy at {where} (`{placed.instruction.text}`) {does}"
+    return f"the copy at {where} (`{instruction.ptx.text}`) {does}"

@@ -95,18 +95,18 @@ def adds_in_any_order(old: Array, value: Array, is_global: bool = True) -> bool:
 _FLOAT: Mapping[str, AtomicUpdate] = {"add": _add_in_block}
 
 
-def bind_atom(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_atom(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """atom and red, of one element or a vector; a result that nothing reads is not computed."""
-    instruction = placed.instruction
-    space, operation = _spelled(instruction.flags)
-    type_, operands = only(instruction.types), list(counted(instruction.operands, 2, 5))
-    if "L2::cache_hint" in instruction.flags:
+    ptx = instruction.ptx
+    space, operation = _spelled(ptx.flags)
+    type_, operands = only(ptx.types), list(counted(ptx.operands, 2, 5))
+    if "L2::cache_hint" in ptx.flags:
         operands.pop()  # a cache policy changes no value
-    target = None if instruction.opcode == "red" else operands.pop(0)
+    target = None if ptx.opcode == "red" else operands.pop(0)
     counted(operands, 2, 3)
-    count = _elements(instruction.flags, operands[1])
+    count = _elements(ptx.flags, operands[1])
     access = access_of(
-        placed, operands[0], space, count, "atomic", binding, order_of((*instruction.flags, "relaxed", "gpu"))
+        instruction, operands[0], space, count, "atomic", binding, order_of((*ptx.flags, "relaxed", "gpu"))
     )
     dtype = dtype_of(type_)
     given = [elements_of(operands[1])] if count > 1 else [[o] for o in operands[1:]]
@@ -115,7 +115,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     wanted = target is not None and any(binding.is_read(e) for e in elements_of(target))
     results = elements_of(target) if wanted and target is not None else ()
     targets = [None if isinstance(e, Sink) else binding.destination(e) for e in results]
-    update = None if operation == "cas" else _update(operation, instruction)
+    update = None if operation == "cas" else _update(operation, ptx)
     at = None if wanted or (dtype.kind == "f" and operation != "add") else AT_ONCE.get(operation)
     if type_ in _HALVES:
         at = None
@@ -135,16 +135,16 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     return step
 
 
-def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_atom_wide(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """atom.exch.b128 and atom.cas.b128, one thread after the other, of pairs of 64-bit registers."""
-    target, address, *given = counted(placed.instruction.operands, 3, 4)
-    space, operation = _spelled(placed.instruction.flags)
+    target, address, *given = counted(instruction.ptx.operands, 3, 4)
+    space, operation = _spelled(instruction.ptx.flags)
     require((operation, len(given)) in (("exch", 1), ("cas", 2)))
     targets = [binding.destination(e) for e in elements_of(target)]
     sources = [[binding.source(e, "b64") for e in elements_of(operand)] for operand in given]
     require(all(len(pair) == 2 for pair in sources))
-    order = order_of((*placed.instruction.flags, "relaxed", "gpu"))
-    access = access_of(placed, address, space, 2, "atomic", binding, order)
+    order = order_of((*instruction.ptx.flags, "relaxed", "gpu"))
+    access = access_of(instruction, address, space, 2, "atomic", binding, order)
 
     def step(batch: Batch) -> None:
         values = [np.stack([_spread(batch, half) for half in pair], axis=1) for pair in sources]
@@ -164,7 +164,7 @@ def _exchange(part: AccessPart, values: list[Array], old: Array) -> None:
     for half in range(2):
         for check in batch.on.atomic:
             check(part, index + half, order)
-    batch.watch(part.access.placed)
+    batch.watch(part.access.instruction)
     for at in order.tolist():
         thread = at if part.positions is None else int(part.positions[at])
         there = part.view[index[at] : index[at] + 2]
@@ -202,10 +202,10 @@ def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
     return space, operation
 
 
-def _update(operation: str, instruction: Instruction) -> AtomicUpdate:
-    type_ = instruction.type
+def _update(operation: str, ptx: Instruction) -> AtomicUpdate:
+    type_ = ptx.type
     if type_ in _HALVES:
-        return find_operation([HALF], instruction._replace(opcode=operation, flags=())).function
+        return find_operation([HALF], ptx._replace(opcode=operation, flags=())).function
     table = _FLOAT if type_ in ("f32", "f64") else UPDATES
     require(operation in table and (operation not in ("inc", "dec") or type_ == "u32"))
     return table[operation]
@@ -233,7 +233,7 @@ def _apply(
     order, starts = (None, None) if at is not None else _grouped(batch, index)
     for check in batch.on.atomic:
         check(part, index, None if old is None else order)
-    batch.watch(part.access.placed)
+    batch.watch(part.access.instruction)
     if order is None or starts is None:
         assert at is not None
         at.at(view, index, values[0])

@@ -22,9 +22,9 @@ from dotcu.simulator.run import Array
 Answer = Callable[[Batch, FlatInstruction, "list[Array]"], "Array | int"]
 
 
-def bind_call(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_call(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """A call of a function that only the simulator has."""
-    operands = list(counted(placed.instruction.operands, 2, MANY))
+    operands = list(counted(instruction.ptx.operands, 2, MANY))
     returns = operands.pop(0).names if isinstance(operands[0], Arguments) else ()  # type: ignore[union-attr]
     target = operands[0]
     given = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()
@@ -41,7 +41,7 @@ def bind_call(placed: FlatInstruction, binding: Binding) -> InstructionStep:
             batch.local.views[size].take(batch.byte_offsets(spot, threads) // size)
             for spot, size in arguments
         ]
-        value = answer(batch, placed, values)
+        value = answer(batch, instruction, values)
         if result is not None:
             index = batch.byte_offsets(result, threads) // width
             batch.local.views[width][index] = value
@@ -59,7 +59,7 @@ def _text(batch: Batch, address: int) -> str:
     return data.split(b"\0")[0].decode("utf-8", "replace")
 
 
-def _print(batch: Batch, placed: FlatInstruction, values: list[Array]) -> Array:
+def _print(batch: Batch, instruction: FlatInstruction, values: list[Array]) -> Array:
     """vprintf: output for each thread, with its block and thread; how many values each printed."""
     counts = []
     for position, thread in enumerate(batch.numbers().tolist()):
@@ -88,15 +88,15 @@ def _format_printf(batch: Batch, text: str, arguments: int, thread: int) -> str:
     return fill(text, take, lambda address: _text(batch, address))
 
 
-def _assert(batch: Batch, placed: FlatInstruction, values: list[Array]) -> int:
+def _assert(batch: Batch, instruction: FlatInstruction, values: list[Array]) -> int:
     """__assertfail(message, file, line, function, size): the kernel stops."""
     condition = _text(batch, int(values[0][0]))
     message = f"the assertion `{condition}` failed. Look at what made it false."
-    batch.report("trap", placed, batch.numbers(), message)
+    batch.report("trap", instruction, batch.numbers(), message)
     return 0
 
 
-def _index_error(batch: Batch, placed: FlatInstruction, values: list[Array]) -> int:
+def _index_error(batch: Batch, instruction: FlatInstruction, values: list[Array]) -> int:
     """__dotcu_index_error(dimension, index, size, data): an index that leaves its dimension."""
     dimension, index, size, data = values
     region = batch.launch.memory.of_data(int(data[0]))
@@ -106,7 +106,7 @@ def _index_error(batch: Batch, placed: FlatInstruction, values: list[Array]) -> 
         f"index {int(index[0].view(np.int64))} leaves dimension {int(dimension[0])} of {shown}, "
         f"which has {int(size[0].view(np.int64))} elements. Guard the index by the size."
     )
-    batch.report("out-of-bounds", placed, batch.numbers(), message, address_of=name)
+    batch.report("out-of-bounds", instruction, batch.numbers(), message, address_of=name)
     return 0
 
 
@@ -114,7 +114,7 @@ HEAP_BYTES = 8 << 20
 """What cudaLimitMallocHeapSize is, unless the host sets it."""
 
 
-def _malloc(batch: Batch, placed: FlatInstruction, values: list[Array]) -> Array:
+def _malloc(batch: Batch, instruction: FlatInstruction, values: list[Array]) -> Array:
     """malloc(size): memory of a thread, until free(), in later launches too; null if none is left."""
     launch, given = batch.launch, []
     used = sum(buffer.size for buffer in launch.heap)
@@ -130,7 +130,7 @@ def _malloc(batch: Batch, placed: FlatInstruction, values: list[Array]) -> Array
     return np.array(given, np.uint64)
 
 
-def _free(batch: Batch, placed: FlatInstruction, values: list[Array]) -> int:
+def _free(batch: Batch, instruction: FlatInstruction, values: list[Array]) -> int:
     """free(pointer): null is taken, and any other address has to be one that malloc() gave."""
     launch = batch.launch
     buffers = {buffer.base: buffer for buffer in launch.heap}
@@ -144,7 +144,7 @@ def _free(batch: Batch, placed: FlatInstruction, values: list[Array]) -> int:
                 "free() of an address that malloc() did not give, or that was freed before. "
                 "Free each pointer once, as malloc() gave it."
             )
-            batch.report("bad-call", placed, batch.numbers()[position : position + 1], message)
+            batch.report("bad-call", instruction, batch.numbers()[position : position + 1], message)
     batch.hints.clear()
     return 0
 

@@ -27,12 +27,12 @@ def jump(target: int) -> InstructionStep:
     return lambda batch: batch.send(target, batch.active)
 
 
-def _skip(batch: Batch, number: int, placed: FlatInstruction, threads: int) -> None:
+def _skip(batch: Batch, number: int, instruction: FlatInstruction, threads: int) -> None:
     for note in batch.on.skip:
-        note(number, placed, threads)
+        note(number, instruction, threads)
 
 
-def _part(batch: Batch, number: int, placed: FlatInstruction, *groups: Threads) -> None:
+def _part(batch: Batch, number: int, instruction: FlatInstruction, *groups: Threads) -> None:
     """Tell of how many warps have threads in more than one of some groups, each ascending."""
     if not batch.on.branch:
         return
@@ -42,16 +42,16 @@ def _part(batch: Batch, number: int, placed: FlatInstruction, *groups: Threads) 
         here[threads // WARP] = True
         seen += here
     for note in batch.on.branch:
-        note(number, placed, int(np.count_nonzero(seen > 1)))
+        note(number, instruction, int(np.count_nonzero(seen > 1)))
 
 
-def guarded(step: InstructionStep, placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def guarded(step: InstructionStep, instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """The step, run only in threads where the instruction's predicate holds; the other threads are counted.
 
     Args:
-        step, placed, binding: The step of the instruction, the instruction, and where its predicate is.
+        step, instruction, binding: The step of the instruction, the instruction, and where its predicate is.
     """
-    slot, negated = binding.guard(placed.instruction)
+    slot, negated = binding.guard(instruction.ptx)
     if slot < 0:
         return step
     number = binding.next_access()
@@ -62,7 +62,7 @@ def guarded(step: InstructionStep, placed: FlatInstruction, binding: Binding) ->
             if bool(holds[0]) != negated:
                 step(batch)
             else:
-                _skip(batch, number, placed, batch.count())
+                _skip(batch, number, instruction, batch.count())
             return
         if negated:
             holds = ~holds
@@ -70,7 +70,7 @@ def guarded(step: InstructionStep, placed: FlatInstruction, binding: Binding) ->
         if running == len(holds):
             step(batch)
             return
-        _skip(batch, number, placed, len(holds) - running)
+        _skip(batch, number, instruction, len(holds) - running)
         if running:
             whole = batch.active
             batch.active = np.flatnonzero(holds) if whole is None else whole[holds]
@@ -80,9 +80,9 @@ def guarded(step: InstructionStep, placed: FlatInstruction, binding: Binding) ->
     return run
 
 
-def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+def _branch(instruction: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
     """bra, ret and exit: threads where the predicate holds go the first way, the others the last."""
-    slot, negated = binding.guard(placed.instruction)
+    slot, negated = binding.guard(instruction.ptx)
     target, through = plan.following[0], plan.following[-1]
     if slot < 0:
         return jump(target)
@@ -102,17 +102,17 @@ def _branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Inst
                 there, here = np.flatnonzero(taken), np.flatnonzero(~taken)
             else:
                 there, here = active[taken], active[~taken]
-            _part(batch, number, placed, there, here)
+            _part(batch, number, instruction, there, here)
             batch.send(target, there)
             batch.send(through, here)
 
     return end
 
 
-def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+def _table_branch(instruction: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
     """brx.idx: each thread goes to the block that its index names."""
-    require(placed.instruction.guard is None)
-    slot, targets = binding.source(counted(placed.instruction.operands, 2)[0], "u32").slot, plan.following
+    require(instruction.ptx.guard is None)
+    slot, targets = binding.source(counted(instruction.ptx.operands, 2)[0], "u32").slot, plan.following
     number = binding.next_access()
 
     def end(batch: Batch) -> None:
@@ -123,7 +123,7 @@ def _table_branch(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -
             return
         clipped = np.minimum(index, len(targets) - 1)
         groups = [(targets[choice], threads[clipped == choice]) for choice in np.unique(clipped).tolist()]
-        _part(batch, number, placed, *(there for _, there in groups))
+        _part(batch, number, instruction, *(there for _, there in groups))
         for target, there in groups:
             batch.send(target, there)
 
@@ -149,22 +149,24 @@ _UNDEFINED = (
 )
 
 
-def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+def _stop(instruction: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
     """trap, brkpt and a failed assertion: it is reported, and its threads leave."""
-    leave, opcode = _branch(placed, plan, binding), placed.instruction.opcode
+    leave, opcode = _branch(instruction, plan, binding), instruction.ptx.opcode
 
     def trap(batch: Batch) -> None:
-        launch, (_, line, _) = batch.launch, placed.instruction.location
+        launch, (_, line, _) = batch.launch, instruction.ptx.location
         location_of = launch.decoded.location_of
-        text = launch.source_line(location_of.files.get(placed.instruction.location.file, ""), line)
+        text = launch.source_line(location_of.files.get(instruction.ptx.location.file, ""), line)
         message = _STOPS[opcode]
-        if launch.workspace == 0 and location_of.is_library(placed):
+        if launch.workspace == 0 and location_of.is_library(instruction):
             message = _NO_GRID
         elif opcode == "trap" and (text.strip() or (location_of.files and not line)) and "trap" not in text:
             message = _UNDEFINED
-        batch.report("trap", placed, batch.numbers(), message)
+        batch.report("trap", instruction, batch.numbers(), message)
 
-    report = guarded(bind_call(placed, binding) if opcode == "assertfail" else trap, placed, binding)
+    report = guarded(
+        bind_call(instruction, binding) if opcode == "assertfail" else trap, instruction, binding
+    )
 
     def end(batch: Batch) -> None:
         report(batch)
@@ -173,18 +175,18 @@ def _stop(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Instru
     return end
 
 
-def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+def _barrier(instruction: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
     """bar and barrier: the active threads wait for their block.
 
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar".
     """
-    instruction, resume = placed.instruction, plan.through
-    if instruction.flags[:1] == ("cluster",):
-        return _cluster_barrier(placed, resume)
-    kind = [f for f in instruction.flags if f not in ("cta", "aligned")]
-    if kind[:1] == ["red"] and instruction.guard is None:
-        return _reduction(placed, kind[1:], resume, binding)
-    operands = counted(instruction.operands, 1, 2)
+    ptx, resume = instruction.ptx, plan.through
+    if ptx.flags[:1] == ("cluster",):
+        return _cluster_barrier(instruction, resume)
+    kind = [f for f in ptx.flags if f not in ("cta", "aligned")]
+    if kind[:1] == ["red"] and ptx.guard is None:
+        return _reduction(instruction, kind[1:], resume, binding)
+    operands = counted(ptx.operands, 1, 2)
     number, *counts = [binding.source(operand, "u32").slot for operand in operands]
     require((kind == ["sync"] and len(counts) <= 1) or (kind == ["arrive"] and len(counts) == 1))
 
@@ -192,7 +194,7 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ins
         at = barriers(batch)
         if kind == ["sync"]:
             expected = batch.read(counts[0]).astype(np.int64) if counts else None
-            at.wait(placed, resume, batch.read(number), expected)
+            at.wait(instruction, resume, batch.read(number), expected)
         else:
             batch.send(resume, batch.active)
             at.arrive(batch.read(number), batch.read(counts[0]).astype(np.int64))
@@ -200,21 +202,21 @@ def _barrier(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Ins
     return end
 
 
-def _cluster_barrier(placed: FlatInstruction, resume: int) -> InstructionStep:
+def _cluster_barrier(instruction: FlatInstruction, resume: int) -> InstructionStep:
     """barrier.cluster: the active threads arrive, or wait for their cluster.
 
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: barrier.cluster".
     """
-    _, kind, *order = counted([f for f in placed.instruction.flags if f != "aligned"], 2, 3)
+    _, kind, *order = counted([f for f in instruction.ptx.flags if f != "aligned"], 2, 3)
     require(order in ([], ["release"], ["relaxed"]) if kind == "arrive" else order in ([], ["acquire"]))
     require(kind in ("arrive", "wait"))
 
     def arrive(batch: Batch) -> None:
         batch.send(resume, batch.active)
-        barriers(batch).cluster.arrive(placed, relaxed=order == ["relaxed"])
+        barriers(batch).cluster.arrive(instruction, relaxed=order == ["relaxed"])
 
     def wait(batch: Batch) -> None:
-        barriers(batch).cluster.wait(placed, resume)
+        barriers(batch).cluster.wait(instruction, resume)
 
     return arrive if kind == "arrive" else wait
 
@@ -227,10 +229,12 @@ _REDUCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: Binding) -> InstructionStep:
+def _reduction(
+    instruction: FlatInstruction, kind: list[str], resume: int, binding: Binding
+) -> InstructionStep:
     """Bind bar.red: a barrier after which all threads know how many of them, or whether all or any, agree."""
     reduce = chosen(_REDUCTIONS, only(kind))
-    to, *given, predicate = counted(placed.instruction.operands, 3, 4)
+    to, *given, predicate = counted(instruction.ptx.operands, 3, 4)
     target, vote = binding.destination(to), binding.source(predicate, "pred")
     number, *counts = [binding.source(operand, "u32").slot for operand in given]
 
@@ -240,7 +244,7 @@ def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: B
             target.write(batch, reduce(yes, everyone))
 
         expected = batch.read(counts[0]).astype(np.int64) if counts else None
-        barriers(batch).wait(placed, resume, batch.read(number), expected, vote.read(batch), finish)
+        barriers(batch).wait(instruction, resume, batch.read(number), expected, vote.read(batch), finish)
 
     return end
 
@@ -248,9 +252,9 @@ def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: B
 def _or_through(bind: BlockEnding) -> BlockEnding:
     """Make threads whose predicate does not hold go on behind the block."""
 
-    def bind_guarded(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
-        end = bind(placed, plan, binding)
-        slot, negated = binding.guard(placed.instruction)
+    def bind_guarded(instruction: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+        end = bind(instruction, plan, binding)
+        slot, negated = binding.guard(instruction.ptx)
 
         def guarded_end(batch: Batch) -> None:
             threads = batch.numbers()
@@ -292,12 +296,12 @@ def stack_of(batch: Batch) -> CallStack:
     return batch.part(CallStack)
 
 
-def _enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+def _enter(instruction: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
     """Each thread goes to the function that it calls."""
-    call = placed.call
+    call = instruction.call
     assert call is not None
     targets = {
-        name: _target(placed, name, block, binding)
+        name: _target(instruction, name, block, binding)
         for name, block in zip(call.functions, plan.following, strict=False)
     }
     number = len(binding.entered)
@@ -320,15 +324,15 @@ def _enter(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> Instr
             if address == 0:
                 kind, what = "null-pointer", "a null pointer"
             message = f"a call through {what}. Set the function pointer, in device code, before it is called."
-            batch.report(kind, placed, called, message)
+            batch.report(kind, instruction, called, message)
             batch.send(EXIT, called)
 
     return step
 
 
-def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) -> tuple[Enter, Leave]:
+def _target(instruction: FlatInstruction, name: str, block: int, binding: Binding) -> tuple[Enter, Leave]:
     """Bind what enters and leaves one function that a call may mean, which begins with a basic block."""
-    call, function = placed.call, binding.linked.functions[name]
+    call, function = instruction.call, binding.linked.functions[name]
     assert call is not None
     saved = _saved(function, call.caller, binding)
     taken = binding.layout.frame_bytes.get(name, 0) + _BYTES_PER_REGISTER * len(saved)
@@ -347,7 +351,7 @@ def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) ->
                 "simulator gives a thread, and a GPU gives 1024 unless asked for more. "
                 "Look at the condition that ends it, or use a loop."
             )
-            batch.report("stack-overflow", placed, threads[full], message)
+            batch.report("stack-overflow", instruction, threads[full], message)
             batch.send(EXIT, threads[full])
             threads = threads[~full]
         if not len(threads):
@@ -388,9 +392,9 @@ def _saved(function: EnteredFunction, caller: str, binding: Binding) -> tuple[in
     return (*(binding.register(r).slot for r in registers), binding.frame(caller))
 
 
-def _leave(placed: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
+def _leave(instruction: FlatInstruction, plan: BasicBlock, binding: Binding) -> InstructionStep:
     """Each thread goes on behind the call that it came by."""
-    calls, name = binding.entered, placed.function
+    calls, name = binding.entered, instruction.function
 
     def step(batch: Batch) -> None:
         threads = batch.numbers()
@@ -486,9 +490,9 @@ class CallStack:
 # Source: PTX ISA, 9.7.17, "Stack Manipulation Instructions: stacksave, stackrestore, alloca".
 
 
-def bind_stack(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_stack(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """alloca, stacksave or stackrestore."""
-    opcode, flags, types, operands, *_ = placed.instruction
+    opcode, flags, types, operands, *_ = instruction.ptx
     type_, (operand, *more) = only(types), counted(operands, 1, 3)
     require(not flags and type_ in ("u32", "u64"))
     if opcode == "stackrestore":
@@ -517,7 +521,7 @@ def bind_stack(placed: FlatInstruction, binding: Binding) -> InstructionStep:
                 f"a thread {STACK_BYTES} bytes, and a GPU gives 1024 unless asked for more. Use an array of "
                 "a fixed size, or memory that the host passes."
             )
-            batch.report("stack-overflow", placed, threads[full], message)
+            batch.report("stack-overflow", instruction, threads[full], message)
             wanted = np.where(full, np.uint64(0), wanted)
         tops[threads] = starts + wanted
         local = batch.local

@@ -69,9 +69,9 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         binding=binding,
         layout=binding.layout,
         location_of=linked.location_of,
-        opcodes=frozenset(placed.instruction.opcode for placed in linked.code),
-        releases=any(_is_release(placed.instruction) for placed in linked.code),
-        meets_in_part=any(_meets_in_part(placed.instruction) for placed in linked.code),
+        opcodes=frozenset(instruction.ptx.opcode for instruction in linked.code),
+        releases=any(_is_release(instruction.ptx) for instruction in linked.code),
+        meets_in_part=any(_meets_in_part(instruction.ptx) for instruction in linked.code),
         is_debug=module.is_debug,
         unset=_slots_of(unset, linked, binding) if module.is_debug else (),
     )
@@ -79,21 +79,21 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
 
 def _slots_of(names: frozenset[str], linked: FlatKernel, binding: Binding) -> tuple[int, ...]:
     """Return the slots of the registers among some names."""
-    operands = (operand for placed in linked.code for operand in placed.instruction.operands)
+    operands = (operand for instruction in linked.code for operand in instruction.ptx.operands)
     registers = {register.name: register for operand in operands for register in registers_of(operand)}
     return tuple(binding.register(registers[name]).slot for name in sorted(names) if name in registers)
 
 
-def _meets_in_part(instruction: Instruction) -> bool:
-    opcode, operands = instruction.opcode, instruction.operands
+def _meets_in_part(ptx: Instruction) -> bool:
+    opcode, operands = ptx.opcode, ptx.operands
     if opcode in ("bar", "barrier"):
-        return "warp" in instruction.flags or "arrive" in instruction.flags or len(operands) > 1
+        return "warp" in ptx.flags or "arrive" in ptx.flags or len(operands) > 1
     return opcode == "mbarrier"
 
 
-def _is_release(instruction: Instruction) -> bool:
+def _is_release(ptx: Instruction) -> bool:
     orders = {"release", "acq_rel"}
-    return instruction.opcode in ("fence", "membar") or not orders.isdisjoint(instruction.flags)
+    return ptx.opcode in ("fence", "membar") or not orders.isdisjoint(ptx.flags)
 
 
 def _block(
@@ -102,48 +102,46 @@ def _block(
     """Bind a block's instructions, behind which some names are read; note those not executed in `refused`."""
     code, location_of = binding.linked.code[plan.first : plan.last], binding.linked.location_of
     binding.droppable = droppable(code, live)
-    wide = (p.instruction for p in code if TYPE_BYTES.get((p.instruction.types or ("b8",))[-1], 1) > 1)
+    wide = (p.ptx for p in code if TYPE_BYTES.get((p.ptx.types or ("b8",))[-1], 1) > 1)
     binding.wider = frozenset(place for each in wide if (place := place_of(each)) is not None)
     steps: list[InstructionStep] = []
     rows: list[tuple[FlatInstruction, InstructionStep, InstructionStep]] = []
     end = jump(plan.through)
     admit = None
-    for placed in code:
+    for instruction in code:
         try:
-            if placed is code[-1] and ends_block(placed.instruction):
-                end = ENDINGS[placed.instruction.opcode](placed, plan, binding)
+            if instruction is code[-1] and ends_block(instruction.ptx):
+                end = ENDINGS[instruction.ptx.opcode](instruction, plan, binding)
                 continue
-            step = bind(placed, binding)
+            step = bind(instruction, binding)
             if isinstance(step, Rendezvous):
-                admit, step = step.admit(number, binding.guard(placed.instruction)), step.step
+                admit, step = step.admit(number, binding.guard(instruction.ptx)), step.step
             if binding.of_wgmma:
-                step = watched(step, placed, binding.of_wgmma, binding)
-            steps.append(guarded(step, placed, binding))
-            rows.append((placed, step, steps[-1]))
+                step = watched(step, instruction, binding.of_wgmma, binding)
+            steps.append(guarded(step, instruction, binding))
+            rows.append((instruction, step, steps[-1]))
         except NotExecuted:
-            instruction = placed.instruction
-            spelling = ".".join((instruction.opcode, *instruction.flags, *instruction.types))
-            refused.setdefault(spelling, []).append((*location_of(placed), instruction))
+            ptx = instruction.ptx
+            spelling = ".".join((ptx.opcode, *ptx.flags, *ptx.types))
+            refused.setdefault(spelling, []).append((*location_of(instruction), ptx))
 
     @functools.cache
     def carriers() -> tuple[
         tuple[InstructionStep, ...], tuple[FlatInstruction, tuple[int, ...]], frozenset[int]
     ]:
         last = code[-1]
-        ending = registers_read(last.instruction, binding) if len(rows) < len(code) else ()
+        ending = registers_read(last.ptx, binding) if len(rows) < len(code) else ()
         kept = frozenset(slot for name in live if (slot := binding.slots.get(name)) is not None)
         return tuple(carrier(*row, binding) for row in rows), (last, ending), kept
 
     return DecodedBlock(
         carriers=carriers,
-        reads=any(p.instruction.opcode in MAY_BE_UNDEFINED for p in code),
+        reads=any(p.ptx.opcode in MAY_BE_UNDEFINED for p in code),
         steps=tuple(steps),
         end=end,
         admit=admit,
-        placed=code[0],
-        work=Counter(
-            (location_of(p), p.instruction.opcode in _BRANCHES, work_of(p.instruction)) for p in code
-        ),
+        instruction=code[0],
+        work=Counter((location_of(p), p.ptx.opcode in _BRANCHES, work_of(p.ptx)) for p in code),
     )
 
 

@@ -53,7 +53,7 @@ from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_a
 InstructionBinder = Callable[[FlatInstruction, Binding], InstructionStep | Rendezvous]
 
 
-def _nothing(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def _nothing(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """InstructionBinder an instruction that orders memory, waits, or hints: steps are in order already."""
     return lambda batch: None
 
@@ -72,31 +72,31 @@ def _crossed_by(flags: tuple[str, ...]) -> frozenset[str]:
     return frozenset({*named, "shared::cta"} if "shared" in named else named)
 
 
-def bind_fence(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_fence(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """membar and fence: what was seen holds from here on, what was done can be published.
 
     A fence of the async proxy orders the thread's own accesses alone.
     """
-    flags = placed.instruction.flags
+    flags = instruction.ptx.flags
     counted(flags, 1, MANY)
     if flags[:2] == ("proxy", "alias"):
-        return _nothing(placed, binding)  # no two addresses are of the same memory
+        return _nothing(instruction, binding)  # no two addresses are of the same memory
     if flags[0] == "proxy" and flags[1:] and flags[1].startswith("async"):
         crosses = _crossed_by(flags)
         return lambda batch: batch.fence_proxies(*crosses)
     if flags[:2] == ("proxy", "tensormap::generic"):
-        return bind_map_fence(placed, binding)
+        return bind_map_fence(instruction, binding)
     if flags[:1] == ("mbarrier_init",):
         return lambda batch: barriers(batch).cluster.release_inits()
     scope = next((f for f in flags if f in ("cta", "cluster", "sys")), "gpu")
     return lambda batch: batch.clocks.fence(batch.active, scope)
 
 
-def _bind_dependency(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def _bind_dependency(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """griddepcontrol: launches run one after the other, and the wait is noted for those who need it."""
-    if placed.instruction.flags == ("launch_dependents",):
-        return _nothing(placed, binding)
-    require(placed.instruction.flags == ("wait",))
+    if instruction.ptx.flags == ("launch_dependents",):
+        return _nothing(instruction, binding)
+    require(instruction.ptx.flags == ("wait",))
 
     def wait(batch: Batch) -> None:
         for note in batch.on.wait:
@@ -105,9 +105,9 @@ def _bind_dependency(placed: FlatInstruction, binding: Binding) -> InstructionSt
     return wait
 
 
-def _policy(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def _policy(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """createpolicy: an opaque value that only cache hints take, which move no byte."""
-    target = binding.destination(counted(placed.instruction.operands, 1, MANY)[0])
+    target = binding.destination(counted(instruction.ptx.operands, 1, MANY)[0])
     require(target.dtype == np.uint64)
     return lambda batch: target.write(batch, np.zeros(1, np.uint64))
 
@@ -156,24 +156,24 @@ _ASYNC: Mapping[str, InstructionBinder] = {"st": bind_async_store, "red": bind_a
 _ELEMENTWISE: tuple[Table, ...] = (INTEGER, LOGIC, FLOAT, HALF, COMPARE, BIT_FIELDS, BYTES, PAIRS, VIDEO)
 
 
-def bind(placed: FlatInstruction, binding: Binding) -> InstructionStep | Rendezvous:
+def bind(instruction: FlatInstruction, binding: Binding) -> InstructionStep | Rendezvous:
     """The step of an instruction.
 
     Raises:
         NotExecuted: No table has a row for it.
     """
-    instruction = placed.instruction
-    if "cc" in instruction.flags:
-        return bind_carry(placed, binding)
-    if "async" in instruction.flags and instruction.opcode in _ASYNC:
-        return _ASYNC[instruction.opcode](placed, binding)
-    wide = instruction.types == ("b128",)
+    ptx = instruction.ptx
+    if "cc" in ptx.flags:
+        return bind_carry(instruction, binding)
+    if "async" in ptx.flags and ptx.opcode in _ASYNC:
+        return _ASYNC[ptx.opcode](instruction, binding)
+    wide = ptx.types == ("b128",)
     if wide:
-        placed = placed._replace(instruction=instruction._replace(types=("b64",)))
-    more = (_WIDE if wide else _MORE).get(instruction.opcode)
+        instruction = instruction._replace(ptx=ptx._replace(types=("b64",)))
+    more = (_WIDE if wide else _MORE).get(ptx.opcode)
     if more is not None:
-        return more(placed, binding)
-    step = bind_elementwise(find_operation(_ELEMENTWISE, instruction), instruction, binding)
-    if instruction.opcode in ("div", "rem") and instruction.type[0] in "us":
-        return checked_division(step, placed, binding)
+        return more(instruction, binding)
+    step = bind_elementwise(find_operation(_ELEMENTWISE, ptx), ptx, binding)
+    if ptx.opcode in ("div", "rem") and ptx.type[0] in "us":
+        return checked_division(step, instruction, binding)
     return step

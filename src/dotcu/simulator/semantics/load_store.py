@@ -36,14 +36,14 @@ _HINTS = frozenset(
 )
 
 
-def space_of(instruction: Instruction) -> str:
+def space_of(ptx: Instruction) -> str:
     """The state space that an instruction names; "generic" if none.
 
     Raises:
         NotExecuted: A modifier that means something else.
     """
     space = "generic"
-    for flag in instruction.flags:
+    for flag in ptx.flags:
         name = flag.split("::")[0]
         if name in SPACES:
             space = name
@@ -58,7 +58,7 @@ def elements_of(operand: Operand) -> tuple[Operand, ...]:
 
 
 def access_of(
-    placed: FlatInstruction,
+    instruction: FlatInstruction,
     address: Operand,
     space: str,
     count: int,
@@ -69,48 +69,50 @@ def access_of(
     """The access that an instruction makes at an address operand.
 
     Args:
-        placed, address, space, binding: The instruction, and its address operand in a state space.
+        instruction, address, space, binding: The instruction, and its address operand in a state space.
         count, action: Elements of each thread, and "read", "write" or "atomic".
         order: The memory ordering; None: that of the modifiers.
     """
-    width = TYPE_BYTES[placed.instruction.types[-1]]
+    width = TYPE_BYTES[instruction.ptx.types[-1]]
     require(width <= 8)
     slot, offset, space = binding.address(address, space)
     if order is None:
-        order = order_of(placed.instruction.flags)
+        order = order_of(instruction.ptx.flags)
     origin = binding.origin(address)
-    near = not {"shared", "shared::cta"}.isdisjoint(placed.instruction.flags)
-    access = Access(binding.next_access(), placed, space, slot, offset, width, count, action, order, origin)
+    near = not {"shared", "shared::cta"}.isdisjoint(instruction.ptx.flags)
+    access = Access(
+        binding.next_access(), instruction, space, slot, offset, width, count, action, order, origin
+    )
     return access._replace(near=near)
 
 
-def bind_ld(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_ld(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """ld, of one element or a vector, from any space."""
-    instruction = placed.instruction
-    space = space_of(instruction)
-    require(len(instruction.operands) >= 2 and len(instruction.types) == 1)
-    address = instruction.operands[1]
+    ptx = instruction.ptx
+    space = space_of(ptx)
+    require(len(ptx.operands) >= 2 and len(ptx.types) == 1)
+    address = ptx.operands[1]
     if space == "param":
         found = binding.parameter(address)
         if found is not None:
-            return _bind_parameter(instruction, found, binding)
-    elements = elements_of(instruction.operands[0])
+            return _bind_parameter(ptx, found, binding)
+    elements = elements_of(ptx.operands[0])
     # The first guess of a loop around a compare-and-swap may be stale: the swap detects it. A load of up to 8
     # bytes that goes past L1 (__ldcg) gives what atomics left in L2, whole.
-    is_guess = "cg" in instruction.flags and len(elements) * TYPE_BYTES[instruction.types[0]] <= 8
+    is_guess = "cg" in ptx.flags and len(elements) * TYPE_BYTES[ptx.types[0]] <= 8
     order = MemoryOrder(strong=True) if is_guess or binding.is_swapped(address) else None
-    if binding.is_exchange(instruction):
-        order = order_of(instruction.flags)._replace(exchange=True)
-    access = access_of(placed, address, space, len(elements), "read", binding, order)
+    if binding.is_exchange(ptx):
+        order = order_of(ptx.flags)._replace(exchange=True)
+    access = access_of(instruction, address, space, len(elements), "read", binding, order)
     targets = [binding.destination(e) for e in elements]
-    type_ = instruction.types[0]
+    type_ = ptx.types[0]
     finish = [(t.slot, _extend(type_, t.dtype)) for t in targets]
     unused = frozenset(i for i, e in enumerate(elements) if not binding.is_read(e))
     dropped = frozenset(i for i, e in enumerate(elements) if binding.may_drop(e) and not access.order.strong)
     access = access._replace(
         unused=unused if len(elements) > 1 else frozenset(),
         dropped=dropped,
-        is_padding=binding.is_padding(instruction),
+        is_padding=binding.is_padding(ptx),
     )
 
     def step(batch: Batch) -> None:
@@ -156,7 +158,7 @@ def load(batch: Batch, access: Access, held: list[HeldLoad] | None = None) -> li
         held: Gets what is undefined of the elements, and the checks that are due; None: they are made now.
     """
     if access.order.strong:
-        batch.watch(access.placed)
+        batch.watch(access.instruction)
     return load_parts(batch, access, resolve(batch, access), held)
 
 
@@ -189,12 +191,12 @@ def _load_part(part: AccessPart, held: list[HeldLoad] | None) -> list[Array]:
     return values
 
 
-def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> InstructionStep:
+def _bind_parameter(ptx: Instruction, offset: int, binding: Binding) -> InstructionStep:
     """ld.param of the kernel's own parameters: known when the launch begins."""
-    type_ = instruction.types[0]
+    type_ = ptx.types[0]
     size = TYPE_BYTES[type_]
     moves = []
-    for element, operand in enumerate(elements_of(instruction.operands[0])):
+    for element, operand in enumerate(elements_of(ptx.operands[0])):
         target = binding.destination(operand)
         extend = _extend(type_, target.dtype)
         source = binding.launch_constant(offset + element * size, unsigned(size))
@@ -208,14 +210,14 @@ def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> 
     return step
 
 
-def bind_st(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_st(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """st, of one element or a vector, to any space."""
-    instruction = placed.instruction
-    space = space_of(instruction)
-    require(len(instruction.operands) >= 2 and len(instruction.types) == 1)
-    elements = elements_of(instruction.operands[1])
-    access = access_of(placed, instruction.operands[0], space, len(elements), "write", binding)
-    sources = [binding.narrow_source(e, instruction.types[0]) for e in elements]
+    ptx = instruction.ptx
+    space = space_of(ptx)
+    require(len(ptx.operands) >= 2 and len(ptx.types) == 1)
+    elements = elements_of(ptx.operands[1])
+    access = access_of(instruction, ptx.operands[0], space, len(elements), "write", binding)
+    sources = [binding.narrow_source(e, ptx.types[0]) for e in elements]
     slots = [source.slot for source in sources]
 
     def step(batch: Batch) -> None:
@@ -301,15 +303,15 @@ def _store_element(part: AccessPart, element: int, value: Array) -> None:
 _STARTS: Mapping[str, int] = {"global": 0, "const": 0, **WINDOWS}
 
 
-def bind_cvta(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_cvta(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """cvta and cvta.to: between an address in a space and a generic one."""
-    instruction = placed.instruction
-    to_space = "to" in instruction.flags
-    spaces = [f.split("::")[0] for f in instruction.flags if f != "to"]
-    require(len(spaces) == 1 and spaces[0] in _STARTS and instruction.types in (("u64",), ("u32",)))
+    ptx = instruction.ptx
+    to_space = "to" in ptx.flags
+    spaces = [f.split("::")[0] for f in ptx.flags if f != "to"]
+    require(len(spaces) == 1 and spaces[0] in _STARTS and ptx.types in (("u64",), ("u32",)))
     window = np.uint64(_STARTS[spaces[0]])
-    to, given = counted(instruction.operands, 2)
-    target, source = binding.destination(to), binding.source(given, instruction.types[0])
+    to, given = counted(ptx.operands, 2)
+    target, source = binding.destination(to), binding.source(given, ptx.types[0])
     require(target.dtype.itemsize == 8)
 
     def step(batch: Batch) -> None:
@@ -319,13 +321,13 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     return step
 
 
-def bind_isspacep(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_isspacep(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """isspacep: whether a generic address is in a space's window."""
-    instruction = placed.instruction
-    named = instruction.flags[0] if instruction.flags else ""
+    ptx = instruction.ptx
+    named = ptx.flags[0] if ptx.flags else ""
     space = named.split("::")[0]
     require(space in _STARTS)
-    to, address = counted(instruction.operands, 2)
+    to, address = counted(ptx.operands, 2)
     target, source = binding.destination(to), binding.source(address, "u64")
     blocks_of_cluster = named == "shared::cluster"
     low = np.uint64(_STARTS[space] or PARAM_WINDOW + WINDOW_BYTES)
@@ -353,18 +355,20 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> InstructionStep:
 # Source: PTX ISA, "Data Movement and Conversion Instructions: mapa, getctarank".
 
 
-def _cluster_operands(placed: FlatInstruction, binding: Binding) -> tuple[DestinationOperand, SourceOperand]:
+def _cluster_operands(
+    instruction: FlatInstruction, binding: Binding
+) -> tuple[DestinationOperand, SourceOperand]:
     """The result and the address of mapa and getctarank."""
-    instruction = placed.instruction
-    require(instruction.flags in ((), ("shared::cluster",)) and instruction.types in (("u32",), ("u64",)))
-    target, address, *_ = counted(instruction.operands, 2, 3)
-    return binding.destination(target), binding.source(address, instruction.type)
+    ptx = instruction.ptx
+    require(ptx.flags in ((), ("shared::cluster",)) and ptx.types in (("u32",), ("u64",)))
+    target, address, *_ = counted(ptx.operands, 2, 3)
+    return binding.destination(target), binding.source(address, ptx.type)
 
 
-def bind_mapa(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_mapa(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """mapa: the address of a shared variable in another block of the cluster."""
-    target, address = _cluster_operands(placed, binding)
-    rank = binding.source(counted(placed.instruction.operands, 3)[2], "u32")
+    target, address = _cluster_operands(instruction, binding)
+    rank = binding.source(counted(instruction.ptx.operands, 3)[2], "u32")
 
     def step(batch: Batch) -> None:
         value, ranks, size = batch.read(address.slot), batch.read(rank.slot), batch.shape.cluster_blocks
@@ -375,7 +379,7 @@ def bind_mapa(placed: FlatInstruction, binding: Binding) -> InstructionStep:
                     f"an address in block {ranks.max()} of a cluster of one block. Launch with clusters, by "
                     "cluster= or __cluster_dims__, or ask for the size of the cluster."
                 )
-                batch.report("out-of-bounds", placed, batch.numbers()[others], message)
+                batch.report("out-of-bounds", instruction, batch.numbers()[others], message)
             batch.write(target.slot, value.copy())
             return
         batch.write(target.slot, of_rank(value, ranks))
@@ -383,9 +387,9 @@ def bind_mapa(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     return step
 
 
-def bind_getctarank(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_getctarank(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """getctarank: the block of the cluster that an address is in."""
-    target, address = _cluster_operands(placed, binding)
+    target, address = _cluster_operands(instruction, binding)
     require(target.dtype == np.uint32)
 
     def step(batch: Batch) -> None:

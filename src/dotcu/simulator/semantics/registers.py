@@ -21,16 +21,16 @@ def copied(a: Array) -> Array:
     return a if a.size == 1 else a.copy()
 
 
-def bind_mov(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_mov(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """mov."""
-    instruction = placed.instruction
-    require(len(instruction.operands) == 2 and len(instruction.types) == 1 and not instruction.flags)
-    target, source = instruction.operands
+    ptx = instruction.ptx
+    require(len(ptx.operands) == 2 and len(ptx.types) == 1 and not ptx.flags)
+    target, source = ptx.operands
     if isinstance(source, Vector):
-        return _pack(instruction, source, binding)
+        return _pack(ptx, source, binding)
     if isinstance(target, Vector):
-        return _unpack(instruction, target, binding)
-    type_ = instruction.types[0]
+        return _unpack(ptx, target, binding)
+    type_ = ptx.types[0]
     to = binding.destination(target)
     if isinstance(source, Special) and source.name in CLOCKS:
         read, dtype = CLOCKS[source.name], unsigned(TYPE_BYTES[type_])
@@ -38,18 +38,18 @@ def bind_mov(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     operation = Operation(copied, type_, (type_,))
     if isinstance(source, Special) and type_[0] in "bus":  # a mov that is narrower than it takes its low bits
         return step_of(operation, to, [binding.wide_source(source, type_)])
-    return bind_elementwise(operation, instruction, binding)
+    return bind_elementwise(operation, ptx, binding)
 
 
-def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> InstructionStep:
+def _pack(ptx: Instruction, vector: Vector, binding: Binding) -> InstructionStep:
     """mov.b32 d, {a, b}: the first element is the lowest."""
-    size = TYPE_BYTES[instruction.types[0]]
+    size = TYPE_BYTES[ptx.types[0]]
     count = len(vector.elements)
     require(count > 0 and size % count == 0 and size <= 8)
     width = 8 * size // count
     whole = unsigned(size)
     sources = [binding.narrow_source(e, f"b{width}") for e in vector.elements]
-    target = binding.destination(instruction.operands[0])
+    target = binding.destination(ptx.operands[0])
 
     def step(batch: Batch) -> None:
         result: Array = np.zeros(1, whole)
@@ -61,14 +61,14 @@ def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Instruc
     return step
 
 
-def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> InstructionStep:
+def _unpack(ptx: Instruction, target: Vector, binding: Binding) -> InstructionStep:
     """mov.b32 {a, b}, d; an element `_` is dropped."""
-    type_ = instruction.types[0]
+    type_ = ptx.types[0]
     size = TYPE_BYTES[type_]
     count = len(target.elements)
     require(count > 0 and size % count == 0 and size <= 8)
     part = unsigned(size // count)
-    source = binding.narrow_source(instruction.operands[1], f"b{8 * size}")
+    source = binding.narrow_source(ptx.operands[1], f"b{8 * size}")
     moves = [
         (place, binding.destination(element))
         for place, element in enumerate(target.elements)
@@ -83,9 +83,9 @@ def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Instr
     return step
 
 
-def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_mov_wide(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """mov.b128: a copy, or two 64-bit registers packed or unpacked; the first one is low."""
-    to, given = [vector(operand) for operand in counted(placed.instruction.operands, 2)]
+    to, given = [vector(operand) for operand in counted(instruction.ptx.operands, 2)]
     targets = [binding.destination(element) for element in to]
     sources = [binding.source(element, "b64") for element in given]
     require(len(sources) == 2 and all(target.dtype.itemsize == 8 for target in targets))

@@ -39,7 +39,7 @@ _OWN = frozenset({"st", "mma"})
 class _Carried(NamedTuple):
     """An instruction, and the slots of its guard, its values, what it uses (addresses), and its results."""
 
-    placed: FlatInstruction
+    instruction: FlatInstruction
     step: InstructionStep
     guard: tuple[int, bool]
     sources: tuple[int, ...]
@@ -48,33 +48,33 @@ class _Carried(NamedTuple):
 
 
 def carrier(
-    placed: FlatInstruction, plain: InstructionStep, outer: InstructionStep, binding: Binding
+    instruction: FlatInstruction, plain: InstructionStep, outer: InstructionStep, binding: Binding
 ) -> InstructionStep:
     """Return the step that carries what is undefined, and runs an instruction.
 
     Args:
-        placed, binding: The instruction, and where its registers are.
+        instruction, binding: The instruction, and where its registers are.
         plain, outer: Its step, and the same under its guard.
     """
-    instruction = placed.instruction
-    opcode, operands = instruction.opcode, instruction.operands
-    targets = _slots(operands[:1], binding) if has_result(instruction) or opcode == "wmma" else ()
+    ptx = instruction.ptx
+    opcode, operands = ptx.opcode, ptx.operands
+    targets = _slots(operands[:1], binding) if has_result(ptx) or opcode == "wmma" else ()
     values = operands[1:] if targets else operands
     addresses = tuple(operand for operand in operands if isinstance(operand, Address))
     sources = _slots((o for o in values if not isinstance(o, Address)), binding)
     used = _slots(addresses, binding)
-    sums, scale = _sums_of_wgmma(instruction, binding)
+    sums, scale = _sums_of_wgmma(ptx, binding)
     if opcode in _EFFECTS - _OWN:
         sources, used = (), tuple(slot for slot in (*sources, *used) if slot not in sums)
-    this = _Carried(placed, plain, binding.guard(instruction), sources, used, targets)
-    spread = _rule(instruction)
+    this = _Carried(instruction, plain, binding.guard(ptx), sources, used, targets)
+    spread = _rule(ptx)
     involved = frozenset((*sources, *used, *sums, *targets, this.guard[0]))
 
     def run(batch: Batch) -> None:
         if batch.undefined.slots.keys().isdisjoint(involved):
             outer(batch)
             return
-        batch.undefined.user = placed
+        batch.undefined.user = instruction
         threads = _executing(batch, this)
         for slot in (*used, *sums) if scale is not None and np.any(scale.read(batch)) else used:
             batch.undefined.use(slot, threads)
@@ -93,20 +93,18 @@ def carrier(
     return run
 
 
-def _sums_of_wgmma(
-    instruction: Instruction, binding: Binding
-) -> tuple[tuple[int, ...], SourceOperand | None]:
+def _sums_of_wgmma(ptx: Instruction, binding: Binding) -> tuple[tuple[int, ...], SourceOperand | None]:
     """Return the registers that a wgmma adds to, and what tells whether it does or overwrites them."""
-    if instruction.opcode != "wgmma" or "mma_async" not in instruction.flags:
+    if ptx.opcode != "wgmma" or "mma_async" not in ptx.flags:
         return (), None
-    sums, _, _, scale, *_ = instruction.operands
+    sums, _, _, scale, *_ = ptx.operands
     return _slots((sums,), binding), binding.source(scale, "pred")
 
 
-def registers_read(instruction: Instruction, binding: Binding) -> tuple[int, ...]:
+def registers_read(ptx: Instruction, binding: Binding) -> tuple[int, ...]:
     """Return the slots of the registers that an instruction reads, its guard among them."""
-    guard = () if instruction.guard is None else (binding.guard(instruction)[0],)
-    return (*_slots(instruction.operands[has_result(instruction) :], binding), *guard)
+    guard = () if ptx.guard is None else (binding.guard(ptx)[0],)
+    return (*_slots(ptx.operands[has_result(ptx) :], binding), *guard)
 
 
 def _slots(operands: Iterable[Operand], binding: Binding) -> tuple[int, ...]:
@@ -128,17 +126,17 @@ def _executing(batch: Batch, this: _Carried) -> Threads:
 _Spread = Callable[[Batch, _Carried, Threads], list[UndefinedBits]]
 
 
-def _rule(instruction: Instruction) -> _Spread:
-    opcode, types = instruction.opcode, instruction.types
+def _rule(ptx: Instruction) -> _Spread:
+    opcode, types = ptx.opcode, ptx.types
     if opcode == "shfl":
         return _shuffled
     if opcode == "vote":
         return _voted
     if opcode in _MOVES_BITS or (opcode == "cvt" and all(t[0] in "bus" for t in types)):
         return _flipped
-    if opcode in ("setp", "set") and len(instruction.operands) > 3:
+    if opcode in ("setp", "set") and len(ptx.operands) > 3:
         return _compared
-    if opcode in _SUMS and types and types[-1][0] in "bus" and "hi" not in instruction.flags:
+    if opcode in _SUMS and types and types[-1][0] in "bus" and "hi" not in ptx.flags:
         return _summed
     if types and types[-1].endswith("x2") and TYPE_BYTES.get(types[-1]) == 4:
         return _by_half
@@ -196,7 +194,7 @@ def _all_of_it(batch: Batch, this: _Carried, threads: Threads) -> list[Undefined
 def _compared(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedBits]:
     """A comparison that is combined with a predicate, which may decide alone."""
     *_, last = this.sources
-    flags = this.placed.instruction.flags
+    flags = this.instruction.ptx.flags
     combine = next((f for f in flags if f in ("and", "or", "xor")), "xor")
     results = _all_of_it(batch, this, threads)
     predicate = batch.undefined.of(last, threads)
@@ -205,7 +203,7 @@ def _compared(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedB
     active, batch.active = batch.active, threads
     value = np.broadcast_to(batch.read(last), threads.shape)
     batch.active = active
-    operand = this.placed.instruction.operands[-1]
+    operand = this.instruction.ptx.operands[-1]
     value = value ^ bool(getattr(operand, "negated", False))
     open_ = value if combine == "and" else ~value
     return [UndefinedBits(np.where(open_, bits, 0).astype(bits.dtype), checks) for bits, checks in results]

@@ -48,7 +48,7 @@ class Rendezvous(NamedTuple):
     """
 
     step: InstructionStep
-    placed: FlatInstruction
+    instruction: FlatInstruction
     mask: int
     gather: Callable[[Batch, FlatInstruction, int, Array], bool] | None = None
 
@@ -60,16 +60,16 @@ class Rendezvous(NamedTuple):
             guard: The slot of the instruction's predicate, -1 without one, and whether it is negated. Threads
                 where it does not hold take no part, and do not wait.
         """
-        _, placed, slot, gather = self
+        _, instruction, slot, gather = self
         predicate, negated = guard
 
         def admit(batch: Batch) -> bool:
             everyone = batch.active is None
             if gather is not None:
-                return everyone or gather(batch, placed, number, batch.registers[slot])
+                return everyone or gather(batch, instruction, number, batch.registers[slot])
             mask = batch.registers[slot]
             if not (everyone and mask.size == 1 and mask[0] == 0xFFFFFFFF):
-                if not _gather(batch, placed, number, batch.read(slot)):
+                if not _gather(batch, instruction, number, batch.read(slot)):
                     return False
                 mask = batch.read(slot)
             batch.clocks.hand_on(batch.active, mask)
@@ -88,7 +88,7 @@ class Rendezvous(NamedTuple):
         return admit if predicate < 0 else admit_guarded
 
 
-def _gather(batch: Batch, placed: FlatInstruction, number: int, mask: Array) -> bool:
+def _gather(batch: Batch, instruction: FlatInstruction, number: int, mask: Array) -> bool:
     """Keep back lanes whose mask names living lanes that are elsewhere; whether any go on."""
     lanes = batch.numbers()
     warps = lanes // WARP
@@ -101,21 +101,21 @@ def _gather(batch: Batch, placed: FlatInstruction, number: int, mask: Array) -> 
             "The mask has to name every thread that takes part: 0xffffffff, or __activemask() before "
             "the condition."
         )
-        batch.report("barrier", placed, lanes[outside], message)
-    if placed.instruction.opcode in _RESULTS_OF_ALL:
+        batch.report("barrier", instruction, lanes[outside], message)
+    if instruction.ptx.opcode in _RESULTS_OF_ALL:
         exited = pack_bits(batch.existing & ~batch.live)[warps]
-        _check_members(batch, placed, exited, np.broadcast_to(mask, lanes.shape))
+        _check_members(batch, instruction, exited, np.broadcast_to(mask, lanes.shape))
     absent = (mask & living & ~here) != 0
     if absent.any():
         batch.stall(number, lanes[absent])
         batch.active = lanes[~absent]
         mask = mask if mask.size == 1 else mask[~absent]
     if mask.size > 1:
-        _check_masks(batch, placed, mask)
+        _check_masks(batch, instruction, mask)
     return bool(len(batch.numbers()))
 
 
-def _check_masks(batch: Batch, placed: FlatInstruction, mask: Array) -> None:
+def _check_masks(batch: Batch, instruction: FlatInstruction, mask: Array) -> None:
     """Report lanes whose mask names a lane that passes another mask."""
     rows = _rows(batch, mask)
     present = _present(batch)
@@ -132,7 +132,7 @@ def _check_masks(batch: Batch, placed: FlatInstruction, mask: Array) -> None:
             f"{first[1]:#010x}. All lanes that a mask names have to pass the same one: compute it once, by "
             "__ballot_sync() before the condition, or by __match_any_sync()."
         )
-        batch.report("barrier", placed, np.unique(apart[warps] * WARP + lanes), message)
+        batch.report("barrier", instruction, np.unique(apart[warps] * WARP + lanes), message)
 
 
 # Rows of 32: a value for every lane of every warp
@@ -161,18 +161,18 @@ RendezvousBinder = Callable[[FlatInstruction, Binding], Rendezvous]
 def _of_members(bind: Callable[[FlatInstruction, Binding, int], InstructionStep]) -> RendezvousBinder:
     """Make an instruction's step a rendezvous of the lanes that its last operand names."""
 
-    def bound(placed: FlatInstruction, binding: Binding) -> Rendezvous:
-        source = binding.source(counted(placed.instruction.operands, 1, MANY)[-1], "u32")
+    def bound(instruction: FlatInstruction, binding: Binding) -> Rendezvous:
+        source = binding.source(counted(instruction.ptx.operands, 1, MANY)[-1], "u32")
         require(source.adapt is None)
-        return Rendezvous(bind(placed, binding, source.slot), placed, source.slot)
+        return Rendezvous(bind(instruction, binding, source.slot), instruction, source.slot)
 
     return bound
 
 
-def _mode(instruction: Instruction, modes: Container[str]) -> str:
+def _mode(ptx: Instruction, modes: Container[str]) -> str:
     """The one of some modes that an instruction names."""
-    require("sync" in instruction.flags)
-    return only([flag for flag in instruction.flags if flag in modes])
+    require("sync" in ptx.flags)
+    return only([flag for flag in ptx.flags if flag in modes])
 
 
 def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, DestinationOperand | None]:
@@ -183,10 +183,10 @@ def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, Desti
     return binding.destination(first), None if isinstance(second, Sink) else binding.destination(second)
 
 
-def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
+def _shfl(instruction: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """shfl.sync: each lane reads a register of another lane of its segment."""
-    mode = _mode(placed.instruction, _SHUFFLES)
-    results, *operands, _ = counted(placed.instruction.operands, 5)
+    mode = _mode(instruction.ptx, _SHUFFLES)
+    results, *operands, _ = counted(instruction.ptx.operands, 5)
     target, inside = _both(results, binding)
     require(target.dtype.itemsize == 4)
     a, b, c = [binding.source(o, "u32") for o in operands]
@@ -203,18 +203,18 @@ def _shfl(placed: FlatInstruction, binding: Binding, members: int) -> Instructio
         _give_back(batch, target, result)
         mask = batch.read(members)
         if batch.active is not None or mask.size > 1 or mask[0] != 0xFFFFFFFF:
-            _check_sources(batch, placed, np.broadcast_to(source, result.shape), mask, target.slot)
+            _check_sources(batch, instruction, np.broadcast_to(source, result.shape), mask, target.slot)
         if inside is not None:
             _give_back(batch, inside, np.broadcast_to(holds, result.shape).copy())
 
     return step
 
 
-def _check_sources(batch: Batch, placed: FlatInstruction, source: Array, mask: Array, slot: int) -> None:
+def _check_sources(batch: Batch, instruction: FlatInstruction, source: Array, mask: Array, slot: int) -> None:
     """Hold a finding of lanes that get the value of a lane which is not there, or which their mask omits.
 
     Args:
-        batch, placed, mask: The blocks that run together, the shuffle, and its member mask.
+        batch, instruction, mask: The blocks that run together, the shuffle, and its member mask.
         source, slot: The lane that each lane reads, and the register that gets the value.
     """
     lanes = batch.numbers()
@@ -232,20 +232,20 @@ def _check_sources(batch: Batch, placed: FlatInstruction, source: Array, mask: A
             f"lane {used[0] % WARP} reads from lane {read[at]}, which takes no part: {shown}. "
             f"What it gets is undefined. {_REMEDY}"
         )
-        batch.report("barrier", placed, used, message)
+        batch.report("barrier", instruction, used, message)
 
     check = batch.undefined.hold(HeldCheck(report, own, np.zeros(batch.threads, bool)))
     batch.undefined.put(slot, own, np.full(len(own), 0xFFFFFFFF, np.uint32), check)
 
 
-def _check_members(batch: Batch, placed: FlatInstruction, exited: Array, mask: Array) -> None:
+def _check_members(batch: Batch, instruction: FlatInstruction, exited: Array, mask: Array) -> None:
     """Report lanes whose mask names lanes that have exited; a short last warp may name what it lacks."""
     lanes = batch.numbers()
     wrong = np.flatnonzero((mask & exited) != 0)
     if len(wrong):
         shown = _describe_mask(batch, batch.live, int(lanes[wrong[0]]), int(mask[wrong[0]]))
         message = f"{shown}. They have no say in the result. {_REMEDY}"
-        batch.report("barrier", placed, lanes[wrong], message)
+        batch.report("barrier", instruction, lanes[wrong], message)
 
 
 _RESULTS_OF_ALL = frozenset({"vote", "match", "redux", "elect"})
@@ -314,10 +314,10 @@ _VOTES: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _vote(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
+def _vote(instruction: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """vote.sync: all, any, uni or ballot of a predicate."""
-    result = _VOTES[_mode(placed.instruction, _VOTES)]
-    to, predicate, _ = counted(placed.instruction.operands, 3)
+    result = _VOTES[_mode(instruction.ptx, _VOTES)]
+    to, predicate, _ = counted(instruction.ptx.operands, 3)
     target, source = binding.destination(to), binding.source(predicate, "pred")
 
     def step(batch: Batch) -> None:
@@ -331,13 +331,13 @@ def _vote(placed: FlatInstruction, binding: Binding, members: int) -> Instructio
     return step
 
 
-def _match(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
+def _match(instruction: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """match.sync: which members hold the same value."""
-    instruction = placed.instruction
-    everyone = _mode(instruction, ("all", "any")) == "all"
-    results, value, _ = counted(instruction.operands, 3)
+    ptx = instruction.ptx
+    everyone = _mode(ptx, ("all", "any")) == "all"
+    results, value, _ = counted(ptx.operands, 3)
     target, same = _both(results, binding)
-    source = binding.source(value, only(instruction.types).replace("b", "u"))
+    source = binding.source(value, only(ptx.types).replace("b", "u"))
 
     def step(batch: Batch) -> None:
         value = _rows(batch, source.read(batch))
@@ -364,14 +364,14 @@ _REDUCE: Mapping[str, tuple[np.ufunc, Callable[[np.dtype[np.int32]], int]]] = {
 }
 
 
-def _redux(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
+def _redux(instruction: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """redux.sync: a reduction over the members."""
-    instruction = placed.instruction
-    mode, type_ = _mode(instruction, _REDUCE), only(instruction.types)
-    require(type_ in ("u32", "s32", "b32") and len(instruction.flags) == 2)
+    ptx = instruction.ptx
+    mode, type_ = _mode(ptx, _REDUCE), only(ptx.types)
+    require(type_ in ("u32", "s32", "b32") and len(ptx.flags) == 2)
     dtype = dtype_of(type_)
     ufunc, neutral = _REDUCE[mode][0], dtype.type(_REDUCE[mode][1](dtype))
-    to, value, _ = counted(instruction.operands, 3)
+    to, value, _ = counted(ptx.operands, 3)
     target, source = binding.destination(to), binding.source(value, type_)
     require(target.dtype.itemsize == 4)
 
@@ -384,9 +384,9 @@ def _redux(placed: FlatInstruction, binding: Binding, members: int) -> Instructi
     return step
 
 
-def _elect(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
+def _elect(instruction: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """elect.sync: the lowest member is elected."""
-    target, elected = _both(counted(placed.instruction.operands, 2)[0], binding)
+    target, elected = _both(counted(instruction.ptx.operands, 2)[0], binding)
 
     def step(batch: Batch) -> None:
         leader = _named(batch, batch.read(members)).argmax(axis=-1).astype(np.uint32)
@@ -397,14 +397,14 @@ def _elect(placed: FlatInstruction, binding: Binding, members: int) -> Instructi
     return step
 
 
-def _barrier(placed: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
+def _barrier(instruction: FlatInstruction, binding: Binding, members: int) -> InstructionStep:
     """bar.warp.sync: the rendezvous, and order between what its members did and will do."""
     return lambda batch: batch.clocks.warp(batch.active, batch.read(members))
 
 
-def bind_activemask(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_activemask(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """activemask: which lanes of the warp run this instruction together."""
-    target = binding.destination(only(placed.instruction.operands))
+    target = binding.destination(only(instruction.ptx.operands))
 
     return lambda batch: _give_back(batch, target, np.repeat(batch.warp_bits(batch.active), WARP))
 

@@ -63,9 +63,9 @@ _REVERSAL = tuple(
 )
 
 
-def _find(instruction: Instruction) -> Operation:
+def _find(ptx: Instruction) -> Operation:
     """bfind: the highest bit that differs from the sign; -1 if none."""
-    type_, shift_amount = instruction.type, "shiftamt" in instruction.flags
+    type_, shift_amount = ptx.type, "shiftamt" in ptx.flags
     bits = dtype_of(type_).itemsize * 8
 
     def find(a: Array) -> Array:
@@ -80,9 +80,9 @@ def _find(instruction: Instruction) -> Operation:
     return Operation(find, "u32", (type_,))
 
 
-def _extract(instruction: Instruction) -> Operation:
+def _extract(ptx: Instruction) -> Operation:
     """bfe: a field of `length` bits from `start`, extended by its highest bit inside the register."""
-    type_ = instruction.type
+    type_ = ptx.type
     signed = type_[0] == "s"
     dtype = dtype_of(type_)
     bits, word = dtype.itemsize * 8, unsigned(dtype.itemsize)
@@ -115,10 +115,10 @@ def _insert(a: Array, b: Array, start: Array, length: Array) -> Array:
     return (b & ~mask) | (np.left_shift(a, at) & mask)
 
 
-def _funnel(instruction: Instruction) -> Operation | None:
+def _funnel(ptx: Instruction) -> Operation | None:
     """shf: 32 bits of {b, a}, shifted left or right, the amount clamped at 32 or wrapped."""
-    left, wrap = "l" in instruction.flags, "wrap" in instruction.flags
-    if left == ("r" in instruction.flags) or wrap == ("clamp" in instruction.flags):
+    left, wrap = "l" in ptx.flags, "wrap" in ptx.flags
+    if left == ("r" in ptx.flags) or wrap == ("clamp" in ptx.flags):
         return None
 
     def funnel(a: Array, b: Array, c: Array) -> Array:
@@ -130,9 +130,9 @@ def _funnel(instruction: Instruction) -> Operation | None:
     return Operation(funnel, "b32", ("b32", "b32", "u32"))
 
 
-def _permute(instruction: Instruction) -> Operation:
+def _permute(ptx: Instruction) -> Operation:
     """prmt: four bytes picked out of eight; a selector's top bit copies the byte's sign instead."""
-    choose = _MODES[next(iter(instruction.flags), "")]
+    choose = _MODES[next(iter(ptx.flags), "")]
 
     def pick(a: Array, b: Array, selector: Array) -> Array:
         both = (b.astype(np.uint64) << np.uint64(32)) | a
@@ -162,11 +162,11 @@ _MODES: Mapping[str, Callable[[Array, int], Array]] = {
 }
 
 
-def _dot(instruction: Instruction) -> Operation:
+def _dot(ptx: Instruction) -> Operation:
     """dp4a and dp2a: c plus the dot product of packed integers."""
-    a_type, b_type = counted(instruction.types, 2)
-    parts = int(instruction.opcode[2])
-    offset = 2 if "hi" in instruction.flags else 0
+    a_type, b_type = counted(ptx.types, 2)
+    parts = int(ptx.opcode[2])
+    offset = 2 if "hi" in ptx.flags else 0
     result = "s32" if "s" in (a_type[0], b_type[0]) else "u32"
     dtype = dtype_of(result)
 
@@ -194,28 +194,28 @@ def _below(count: Array) -> Array:
     return ((np.uint64(1) << count.astype(np.uint64)) - np.uint64(1)).astype(np.uint32)
 
 
-def _limited(amount: Array, instruction: Instruction) -> Array:
+def _limited(amount: Array, ptx: Instruction) -> Array:
     """A position or width, clamped to 32 or modulo 32."""
-    return np.minimum(amount, np.uint32(32)) if "clamp" in instruction.flags else amount & _FIVE
+    return np.minimum(amount, np.uint32(32)) if "clamp" in ptx.flags else amount & _FIVE
 
 
-def _mask(instruction: Instruction) -> Operation:
+def _mask(ptx: Instruction) -> Operation:
     """bmsk: `width` bits from `start`, as far as the register reaches."""
 
     def mask(start: Array, width: Array) -> Array:
-        start, width = _limited(start, instruction), _limited(width, instruction)
+        start, width = _limited(start, ptx), _limited(width, ptx)
         return _below(np.minimum(start + width, np.uint32(32))) & ~_below(start)
 
     return Operation(mask, "b32", ("u32", "u32"))
 
 
-def _extend(instruction: Instruction) -> Operation:
+def _extend(ptx: Instruction) -> Operation:
     """szext: the lowest bits of a value, extended by their sign or by zero."""
 
     def extend(a: Array, width: Array) -> Array:
-        width = _limited(width, instruction)
+        width = _limited(width, ptx)
         low = a & _below(width)
-        if instruction.type == "u32":
+        if ptx.type == "u32":
             return low
         top = (low >> ((width - np.uint32(1)) & _FIVE)) & np.uint32(1)
         return low | np.where((top == 1) & (width > 0), ~_below(width), np.uint32(0))
@@ -255,24 +255,24 @@ def _logic3(a: Array, b: Array, c: Array, table: Array) -> Array:
 _JOIN: Mapping[str, np.ufunc] = {"or": np.logical_or, "and": np.logical_and}
 
 
-def bind_lop3(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_lop3(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """Bind lop3, with the predicate that is true if any bit of the result is set."""
-    instruction = placed.instruction
+    ptx = instruction.ptx
     logic = Operation(_logic3, "b32", ("b32", "b32", "b32", "u32"))
-    require(instruction.types == ("b32",))
-    if not instruction.flags:
-        return bind_elementwise(logic, instruction, binding)
-    name = only(instruction.flags)
-    pair, *operands, other = counted(instruction.operands, 6)
+    require(ptx.types == ("b32",))
+    if not ptx.flags:
+        return bind_elementwise(logic, ptx, binding)
+    name = only(ptx.flags)
+    pair, *operands, other = counted(ptx.operands, 6)
     first, second = vector(pair, 2)
     join = chosen(_JOIN, name)
     test = Operation(
         lambda *arrays: join(_logic3(*arrays[:4]) != 0, arrays[4]), "pred", (*logic.sources, "pred")
     )
-    set_predicate = bind_elementwise(test, instruction._replace(operands=(second, *operands, other)), binding)
+    set_predicate = bind_elementwise(test, ptx._replace(operands=(second, *operands, other)), binding)
     if isinstance(first, Sink):
         return set_predicate
-    value = bind_elementwise(logic, instruction._replace(operands=(first, *operands)), binding)
+    value = bind_elementwise(logic, ptx._replace(operands=(first, *operands)), binding)
 
     def step(batch: Batch) -> None:
         set_predicate(batch)  # first: the value may overwrite one of its operands

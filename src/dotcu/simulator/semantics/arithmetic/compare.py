@@ -64,13 +64,13 @@ _COMBINE: Mapping[str, Callable[[Array, Array], Array]] = {
 _FLAGS = frozenset({*_FLOAT, *_INTEGER, *_COMBINE, "ftz"})
 
 
-def _comparison(instruction: Instruction) -> Compare:
+def _comparison(ptx: Instruction) -> Compare:
     """The comparison that an instruction's flags name; of pairs, the one of each half."""
-    type_ = instruction.type.removesuffix("x2")
+    type_ = ptx.type.removesuffix("x2")
     table = _FLOAT if type_ in FLOATS | HALVES else _INTEGER
-    names = [f for f in instruction.flags if f in table]
+    names = [f for f in ptx.flags if f in table]
     require(len(names) == 1)
-    compare, ftz = table[names[0]], "ftz" in instruction.flags
+    compare, ftz = table[names[0]], "ftz" in ptx.flags
     if type_ in HALVES:
         return _of_bits(compare, type_, ftz=ftz)
     return (lambda a, b: compare(flush(a), flush(b))) if ftz else compare
@@ -87,13 +87,13 @@ def _of_bits(compare: Compare, type_: str, *, ftz: bool) -> Compare:
     return run
 
 
-def _tests(instruction: Instruction) -> list[Operation]:
+def _tests(ptx: Instruction) -> list[Operation]:
     """The comparison and its negation, or the comparisons of the low and of the high halves of pairs.
 
     Each is combined with a predicate if the instruction names how.
     """
-    compare, type_ = _comparison(instruction), instruction.type
-    combine = next((_COMBINE[f] for f in instruction.flags if f in _COMBINE), None)
+    compare, type_ = _comparison(ptx), ptx.type
+    combine = next((_COMBINE[f] for f in ptx.flags if f in _COMBINE), None)
     both: list[Compare] = [compare, lambda a, b: ~compare(a, b)]
     if type_.endswith("x2"):
         both = [_of_half(compare, 0), _of_half(compare, 16)]
@@ -111,17 +111,17 @@ def _combined(compare: Compare, type_: str, combine: Compare | None) -> Operatio
     return Operation(lambda a, b, c: combine(compare(a, b), c), "pred", (type_, type_, "pred"))
 
 
-def bind_setp(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_setp(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """setp, with its second predicate and the boolean that it may be combined with."""
-    instruction = placed.instruction
-    require(len(instruction.types) == 1 and _FLAGS.issuperset(instruction.flags))
-    tests = _tests(instruction)
-    pair, *operands = counted(instruction.operands, 3, 4)
+    ptx = instruction.ptx
+    require(len(ptx.types) == 1 and _FLAGS.issuperset(ptx.flags))
+    tests = _tests(ptx)
+    pair, *operands = counted(ptx.operands, 3, 4)
     if not isinstance(pair, Vector):
-        require(not instruction.type.endswith("x2"))
-        return bind_elementwise(tests[0], instruction, binding)
+        require(not ptx.type.endswith("x2"))
+        return bind_elementwise(tests[0], ptx, binding)
     one, two = [
-        bind_elementwise(test, instruction._replace(operands=(target, *operands)), binding)
+        bind_elementwise(test, ptx._replace(operands=(target, *operands)), binding)
         for test, target in zip(tests, pair.elements, strict=True)
     ]
     if pair.elements[0] in operands:  # the first write would change what the second reads
@@ -144,13 +144,13 @@ _YES: Mapping[str, tuple[str, np.generic]] = {
 }
 
 
-def _set(instruction: Instruction) -> Operation | None:
+def _set(ptx: Instruction) -> Operation | None:
     """set: `yes` or 0, in each half or in the whole result."""
-    to, type_ = counted(instruction.types, 2)
+    to, type_ = counted(ptx.types, 2)
     others = {type_, "u16", "s16"} if type_ in HALVES else {type_} if type_ in HALF_PAIRS else {"f32"}
     if to not in others | {"u32", "s32"}:
         return None
-    first, second = _tests(instruction)
+    first, second = _tests(ptx)
     result, yes = _YES[to]
     no = type(yes)(0)
     if type_ not in HALF_PAIRS:
@@ -164,9 +164,9 @@ def _set(instruction: Instruction) -> Operation | None:
     return Operation(halves, "b32", first.sources)
 
 
-def _slct(instruction: Instruction) -> Operation | None:
-    type_, by = counted(instruction.types, 2)
-    ftz = "ftz" in instruction.flags
+def _slct(ptx: Instruction) -> Operation | None:
+    type_, by = counted(ptx.types, 2)
+    ftz = "ftz" in ptx.flags
     if ftz and by != "f32":
         return None
 
@@ -186,9 +186,9 @@ _TESTS: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
-def _testp(instruction: Instruction) -> Operation:
-    name = only(instruction.flags)
-    return Operation(_TESTS[name], "pred", (instruction.type,))
+def _testp(ptx: Instruction) -> Operation:
+    name = only(ptx.flags)
+    return Operation(_TESTS[name], "pred", (ptx.type,))
 
 
 COMPARE = rows(

@@ -60,38 +60,38 @@ _KNOWN = MODES | set(_TO_INTEGER) | {"sat", "ftz", "relu", "satfinite", "rna"}
 Convert = Callable[[Array], Array]
 
 
-def bind_cvt(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_cvt(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """cvt: one operand, or two that are packed into one result, the first one high."""
-    instruction = placed.instruction
-    if "pack" in instruction.flags:
-        return bind_elementwise(_pack(instruction), instruction, binding)
-    require(len(instruction.types) == 2 and _KNOWN.issuperset(instruction.flags))
-    operation = conversion(instruction)
-    target, *operands = counted(instruction.operands, 1 + len(operation.sources))
+    ptx = instruction.ptx
+    if "pack" in ptx.flags:
+        return bind_elementwise(_pack(ptx), ptx, binding)
+    require(len(ptx.types) == 2 and _KNOWN.issuperset(ptx.flags))
+    operation = conversion(ptx)
+    target, *operands = counted(ptx.operands, 1 + len(operation.sources))
     sources = [binding.wide_source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
     return step_of(operation, binding.destination(target), sources)
 
 
-def conversion(instruction: Instruction) -> Operation:
+def conversion(ptx: Instruction) -> Operation:
     """The operation of a cvt.
 
     Raises:
         NotExecuted: The simulator has no such conversion.
     """
-    to, source = instruction.types
+    to, source = ptx.types
     if to in HALF_PAIRS:
-        return _to_pair(instruction)
+        return _to_pair(ptx)
     if to in _FP8:
-        return _to_fp8(instruction)
+        return _to_fp8(ptx)
     if to == "tf32":
-        return Operation(_to_tf32(instruction), "b32", ("f32",))
+        return Operation(_to_tf32(ptx), "b32", ("f32",))
     convert = _CONVERSIONS[source in _FLOATS, to in _FLOATS]
-    return Operation(convert(instruction, to, source), to, (source,))
+    return Operation(convert(ptx, to, source), to, (source,))
 
 
-def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
+def _integer_to_integer(ptx: Instruction, to: str, source: str) -> Convert:
     target, given = dtype_of(to), dtype_of(source)
-    if "sat" not in instruction.flags:
+    if "sat" not in ptx.flags:
         return lambda a: a.astype(target)
     require(target.kind in "iu" and given.kind in "iu")
     low = max(int(np.iinfo(target).min), int(np.iinfo(given).min))
@@ -99,19 +99,19 @@ def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Conve
     return lambda a: np.clip(a, given.type(low), given.type(high)).astype(target)
 
 
-def _integer_to_float(instruction: Instruction, to: str, source: str) -> Convert:
-    mode = mode_of(instruction)
+def _integer_to_float(ptx: Instruction, to: str, source: str) -> Convert:
+    mode = mode_of(ptx)
 
     def convert(a: Array) -> Array:
         if to in HALVES:
             bits = half.round_half(odd_double(a), to, mode)
-            return half.saturate_half(bits, to) if "sat" in instruction.flags else bits
+            return half.saturate_half(bits, to) if "sat" in ptx.flags else bits
         if to == "f32":
             result = a.astype(np.float32) if mode == "rn" else narrow(odd_double(a), mode)
         else:
             near = a.astype(np.float64)
             result = near if mode == "rn" else directed(near, _left_over(a, near), mode)
-        return saturate(result) if "sat" in instruction.flags else result
+        return saturate(result) if "sat" in ptx.flags else result
 
     return convert
 
@@ -131,8 +131,8 @@ def odd_double(a: Array) -> Array:
     return near if a.itemsize < 8 else to_odd(near, _left_over(a, near))
 
 
-def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
-    to_whole = only([_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER])
+def _float_to_integer(ptx: Instruction, to: str, source: str) -> Convert:
+    to_whole = only([_TO_INTEGER[f] for f in ptx.flags if f in _TO_INTEGER])
     target = dtype_of(to)
     # PTX ISA, cvt: NaN gives 0 from a narrower float to a narrower integer, else 1 << (n - 1).
     nan = 0 if source != "f64" and target.itemsize < 8 else 1 << (8 * target.itemsize - 1)
@@ -140,7 +140,7 @@ def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert
 
     def convert(a: Array) -> Array:
         values = half.widen(a, source) if source in HALVES else a
-        if "ftz" in instruction.flags and source == "f32":
+        if "ftz" in ptx.flags and source == "f32":
             values = flush(values)
         whole = to_whole(values.astype(np.float64))
         result, inside = clamped(whole, target)
@@ -161,11 +161,11 @@ def clamped(whole: Array, target: np.dtype[Any]) -> tuple[Array, bool]:
     return np.where(whole < float(limits.min), target.type(limits.min), result), False
 
 
-def _float_to_float(instruction: Instruction, to: str, source: str) -> Convert:
-    whole = next((_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER), None)
-    mode = mode_of(instruction)
-    ftz = "ftz" in instruction.flags
-    is_copy = to == "f32" and source in ("f32", "bf16") and not (ftz or "sat" in instruction.flags)
+def _float_to_float(ptx: Instruction, to: str, source: str) -> Convert:
+    whole = next((_TO_INTEGER[f] for f in ptx.flags if f in _TO_INTEGER), None)
+    mode = mode_of(ptx)
+    ftz = "ftz" in ptx.flags
+    is_copy = to == "f32" and source in ("f32", "bf16") and not (ftz or "sat" in ptx.flags)
 
     def convert(a: Array) -> Array:
         values = half.widen(a, source) if source in HALVES else a
@@ -180,7 +180,7 @@ def _float_to_float(instruction: Instruction, to: str, source: str) -> Convert:
         result = _round_to(values, to, mode)
         if source == "f64" and to in _NAN_OF_F64:
             result = _with_narrowed_nan(values, result, *_NAN_OF_F64[to])
-        return _finish(result, instruction, to)
+        return _finish(result, ptx, to)
 
     return convert
 
@@ -212,9 +212,9 @@ def _round_to(values: Array, to: str, mode: str) -> Array:
     return canonical(values.copy())
 
 
-def _finish(result: Array, instruction: Instruction, to: str) -> Array:
+def _finish(result: Array, ptx: Instruction, to: str) -> Array:
     """Apply the modifiers that say what becomes of a rounded value."""
-    flags = instruction.flags
+    flags = ptx.flags
     if to in HALVES:
         if "satfinite" in flags:
             is_infinite = (result & np.uint16(0x7FFF)) == half.INFINITY[to]
@@ -242,8 +242,8 @@ _TF32_INFINITY = np.uint32(0x7F800000)
 _TF32_NAN = np.uint32(0x7FFFE000)
 
 
-def _to_tf32(instruction: Instruction) -> Convert:
-    flags = instruction.flags
+def _to_tf32(ptx: Instruction) -> Convert:
+    flags = ptx.flags
 
     def convert(a: Array) -> Array:
         bits = a.view(np.uint32)
@@ -266,18 +266,12 @@ def _to_tf32(instruction: Instruction) -> Convert:
     return convert
 
 
-def _pack(instruction: Instruction) -> Operation:
+def _pack(ptx: Instruction) -> Operation:
     """cvt.pack: two integers, clamped, packed below what the third operand has shifted up."""
-    kind, *others = counted(
-        [f for f in (*instruction.flags, *instruction.types) if f not in ("pack", "sat")], 1, MANY
-    )
+    kind, *others = counted([f for f in (*ptx.flags, *ptx.types) if f not in ("pack", "sat")], 1, MANY)
     require(kind[1:].isdigit())
     bits = int(kind[1:])
-    if (
-        "sat" not in instruction.flags
-        or kind[0] not in "us"
-        or others != (["s32"] if bits == 16 else ["s32", "b32"])
-    ):
+    if "sat" not in ptx.flags or kind[0] not in "us" or others != (["s32"] if bits == 16 else ["s32", "b32"]):
         raise NotExecuted
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
     mask, by, shift = np.uint32((1 << bits) - 1), np.uint32(bits), np.uint32(2 * bits)
@@ -291,29 +285,29 @@ def _pack(instruction: Instruction) -> Operation:
     return Operation(lambda a, b, c: (c << shift) | both(a, b), "b32", ("s32", "s32", "b32"))
 
 
-def _to_pair(instruction: Instruction) -> Operation:
-    to, source = instruction.types
+def _to_pair(ptx: Instruction) -> Operation:
+    to, source = ptx.types
     scalar = to.removesuffix("x2")
     if source in _FP8 and to == "f16x2":  # to bf16x2 only architectures after sm_90 go
-        return Operation(_from_fp8(source, instruction), to, ("b16",))
+        return Operation(_from_fp8(source, ptx), to, ("b16",))
     require(source == "f32")
-    mode = mode_of(instruction)
+    mode = mode_of(ptx)
 
     def convert(high: Array, low: Array) -> Array:
-        upper = _finish(half.round_half(high, scalar, mode), instruction, scalar)
-        lower = _finish(half.round_half(low, scalar, mode), instruction, scalar)
+        upper = _finish(half.round_half(high, scalar, mode), ptx, scalar)
+        lower = _finish(half.round_half(low, scalar, mode), ptx, scalar)
         return (upper.astype(np.uint32) << np.uint32(16)) | lower
 
     return Operation(convert, to, ("f32", "f32"))
 
 
-def _to_fp8(instruction: Instruction) -> Operation:
-    to, source = instruction.types
-    require("satfinite" in instruction.flags and source in ("f32", "f16x2"))
+def _to_fp8(ptx: Instruction) -> Operation:
+    to, source = ptx.types
+    require("satfinite" in ptx.flags and source in ("f32", "f16x2"))
 
     def both(high: Array, low: Array) -> Array:
-        upper = _fp8_bits(high, to, instruction).astype(np.uint16) << np.uint16(8)
-        return np.bitwise_or(upper, _fp8_bits(low, to, instruction))
+        upper = _fp8_bits(high, to, ptx).astype(np.uint16) << np.uint16(8)
+        return np.bitwise_or(upper, _fp8_bits(low, to, ptx))
 
     if source == "f32":
         return Operation(both, "b16", ("f32", "f32"))
@@ -327,22 +321,22 @@ def _to_fp8(instruction: Instruction) -> Operation:
     return Operation(convert, "b16", (source,))
 
 
-def _fp8_bits(values: Array, to: str, instruction: Instruction) -> Array:
+def _fp8_bits(values: Array, to: str, ptx: Instruction) -> Array:
     kind = _FP8[to]
     largest = _FP8_LARGEST[to]
-    if "relu" in instruction.flags:
+    if "relu" in ptx.flags:
         values = np.where(np.signbit(values) & (values == values), np.float32(0), values)
     clipped = np.clip(values, -largest, largest)
     bits = clipped.astype(kind).view(np.uint8)
     return np.where(np.isnan(values), np.uint8(0x7F), bits)
 
 
-def _from_fp8(source: str, instruction: Instruction) -> Convert:
+def _from_fp8(source: str, ptx: Instruction) -> Convert:
     kind = _FP8[source]
 
     def convert(pair: Array) -> Array:
         values = np.ascontiguousarray(pair).view(np.uint8).view(kind).astype(np.float32)
         bits = half.round_half(values, "f16")
-        return (half.clip_below(bits, "f16") if "relu" in instruction.flags else bits).view(np.uint32)
+        return (half.clip_below(bits, "f16") if "relu" in ptx.flags else bits).view(np.uint32)
 
     return convert

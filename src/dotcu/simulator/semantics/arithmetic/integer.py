@@ -26,11 +26,11 @@ def _saturated(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
 _saturated_add = _saturated(np.add)
 
 
-def _sum(instruction: Instruction) -> Operation | None:
-    ufunc = np.add if instruction.opcode == "add" else np.subtract
-    if "sat" not in instruction.flags:
-        return computed(ufunc, "b b", "b")(instruction)
-    return computed(_saturated(ufunc), "t t")(instruction) if instruction.type == "s32" else None
+def _sum(ptx: Instruction) -> Operation | None:
+    ufunc = np.add if ptx.opcode == "add" else np.subtract
+    if "sat" not in ptx.flags:
+        return computed(ufunc, "b b", "b")(ptx)
+    return computed(_saturated(ufunc), "t t")(ptx) if ptx.type == "s32" else None
 
 
 def _high64(a: Array, b: Array) -> Array:
@@ -58,9 +58,9 @@ def high_half(type_: str) -> Callable[[Array, Array], Array]:
     return lambda a, b: (np.multiply(a, b, dtype=wide) >> shift).astype(narrow)
 
 
-def _multiply(instruction: Instruction) -> Operation | None:
+def _multiply(ptx: Instruction) -> Operation | None:
     """mul and mad: the low or the high half of the product, or all of it."""
-    type_, flags, adds = instruction.type, instruction.flags, instruction.opcode == "mad"
+    type_, flags, adds = ptx.type, ptx.flags, ptx.opcode == "mad"
     if "wide" in flags:
         if type_.endswith("64"):
             return None
@@ -71,26 +71,26 @@ def _multiply(instruction: Instruction) -> Operation | None:
         return Operation(lambda a, b, c: np.multiply(a, b, dtype=wide) + c, result, (type_, type_, result))
     if "hi" in flags:
         high = high_half(type_)
-        return _with_sum(high, instruction) if adds else Operation(high, type_, (type_, type_))
+        return _with_sum(high, ptx) if adds else Operation(high, type_, (type_, type_))
     if "lo" not in flags or "sat" in flags:
         return None
     maker = computed(lambda a, b, c: a * b + c, "b b b", "b") if adds else computed(np.multiply, "b b", "b")
-    return maker(instruction)
+    return maker(ptx)
 
 
-def _with_sum(product: Callable[[Array, Array], Array], instruction: Instruction) -> Operation | None:
+def _with_sum(product: Callable[[Array, Array], Array], ptx: Instruction) -> Operation | None:
     """A product and a sum of the same type; .sat clamps the high half of s32 products."""
-    if "sat" not in instruction.flags:
-        return computed(lambda a, b, c: product(a, b) + c, "t t t")(instruction)
-    if instruction.type != "s32" or "hi" not in instruction.flags:
+    if "sat" not in ptx.flags:
+        return computed(lambda a, b, c: product(a, b) + c, "t t t")(ptx)
+    if ptx.type != "s32" or "hi" not in ptx.flags:
         return None
-    return computed(lambda a, b, c: _saturated_add(product(a, b), c), "t t t")(instruction)
+    return computed(lambda a, b, c: _saturated_add(product(a, b), c), "t t t")(ptx)
 
 
-def _multiply24(instruction: Instruction) -> Operation | None:
-    narrow = dtype_of(instruction.type)
+def _multiply24(ptx: Instruction) -> Operation | None:
+    narrow = dtype_of(ptx.type)
     wide = np.dtype(f"{narrow.kind}8")
-    shift = wide.type(16 if "hi" in instruction.flags else 0)
+    shift = wide.type(16 if "hi" in ptx.flags else 0)
 
     def cut(a: Array) -> Array:
         return ((a.view(np.uint32) << np.uint32(8)).view(narrow) >> narrow.type(8)).astype(wide)
@@ -98,9 +98,9 @@ def _multiply24(instruction: Instruction) -> Operation | None:
     def product(a: Array, b: Array) -> Array:
         return (cut(a) * cut(b) >> shift).astype(narrow)
 
-    if instruction.opcode == "mad24":
-        return _with_sum(product, instruction)
-    return computed(product, "t t")(instruction)
+    if ptx.opcode == "mad24":
+        return _with_sum(product, ptx)
+    return computed(product, "t t")(ptx)
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -120,17 +120,19 @@ def _remainder(a: Array, b: Array) -> Array:
     return np.where(zero, ~b, a - _divide(a, np.where(zero, b.dtype.type(1), b)) * b)
 
 
-def checked_division(step: InstructionStep, placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def checked_division(
+    step: InstructionStep, instruction: FlatInstruction, binding: Binding
+) -> InstructionStep:
     """Return the step of an integer division that reports threads which divide by zero.
 
     Args:
-        step, placed, binding: The step of div or rem, the instruction, and where its registers are.
+        step, instruction, binding: The step of div or rem, the instruction, and where its registers are.
     """
-    instruction = placed.instruction
-    if isinstance(instruction.operands[2], Immediate):
+    ptx = instruction.ptx
+    if isinstance(ptx.operands[2], Immediate):
         return step
-    divisor = binding.source(instruction.operands[2], instruction.type)
-    noun = "remainder of a division" if instruction.opcode == "rem" else "division"
+    divisor = binding.source(ptx.operands[2], ptx.type)
+    noun = "remainder of a division" if ptx.opcode == "rem" else "division"
 
     def run(batch: Batch) -> None:
         values = divisor.read(batch)
@@ -140,24 +142,24 @@ def checked_division(step: InstructionStep, placed: FlatInstruction, binding: Bi
                 f"division-by-zero: {noun} of integers by zero, whose result C++ leaves undefined. Check the "
                 "divisor before, or let no thread with a divisor of 0 get here."
             )
-            batch.report("division-by-zero", placed, threads, message)
+            batch.report("division-by-zero", instruction, threads, message)
         step(batch)
 
     return run
 
 
-def _shift(instruction: Instruction) -> Operation | None:
+def _shift(ptx: Instruction) -> Operation | None:
     """Shifts by 32 bits of amount; NumPy, like PTX, gives sign or zero beyond the width."""
-    dtype = dtype_of(instruction.type)
-    ufunc = np.left_shift if instruction.opcode == "shl" else np.right_shift
+    dtype = dtype_of(ptx.type)
+    ufunc = np.left_shift if ptx.opcode == "shl" else np.right_shift
     limit = np.uint32(dtype.itemsize * 8)
-    return computed(lambda a, n: ufunc(a, np.minimum(n, limit).astype(dtype)), "t u32")(instruction)
+    return computed(lambda a, n: ufunc(a, np.minimum(n, limit).astype(dtype)), "t u32")(ptx)
 
 
-def _extreme(instruction: Instruction) -> Operation | None:
+def _extreme(ptx: Instruction) -> Operation | None:
     """min and max, of values or of 16-bit pairs."""
-    type_, relu = instruction.type, "relu" in instruction.flags
-    ufunc = np.minimum if instruction.opcode == "min" else np.maximum
+    type_, relu = ptx.type, "relu" in ptx.flags
+    ufunc = np.minimum if ptx.opcode == "min" else np.maximum
     if relu and type_ not in ("s32", "s16x2"):
         return None
 
@@ -167,7 +169,7 @@ def _extreme(instruction: Instruction) -> Operation | None:
     function = extreme if relu else ufunc
     if type_.endswith("x2"):
         return Operation(on_halves(function, dtype_of(type_.removesuffix("x2"))), "b32", ("b32", "b32"))
-    return computed(function, "t t")(instruction)
+    return computed(function, "t t")(ptx)
 
 
 _PARTS = ("lo", "hi", "wide")
@@ -236,11 +238,11 @@ def _parts(a: Array, dtype: np.dtype[np.integer]) -> Array:
     return np.ascontiguousarray(a).view(dtype).reshape(-1, 4 // dtype.itemsize).astype(np.int64)
 
 
-def _video(instruction: Instruction) -> Operation | None:
+def _video(ptx: Instruction) -> Operation | None:
     """Combine the parts of two registers; give them side by side, clamped or not, or their sum with c."""
-    opcode, flags, size = instruction.opcode[:-1], instruction.flags, 4 // int(instruction.opcode[-1])
+    opcode, flags, size = ptx.opcode[:-1], ptx.flags, 4 // int(ptx.opcode[-1])
     names = [opcode] if opcode in _VIDEO else [f for f in flags if f in COMPARISONS]
-    result, *operands = [np.dtype(f"{'i' if t[0] == 's' else 'u'}{size}") for t in instruction.types]
+    result, *operands = [np.dtype(f"{'i' if t[0] == 's' else 'u'}{size}") for t in ptx.types]
     if opcode == "vset":
         operands = [result, *operands]
     if len(names) != 1 or len(operands) != 2 or {"add", "sat"}.issubset(flags):
@@ -278,12 +280,12 @@ CARRY = Register("CC.CF", "pred")
 _OPCODES = frozenset({"add", "addc", "sub", "subc", "mad", "madc"})
 
 
-def bind_carry(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_carry(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """add.cc, addc, sub.cc, subc, mad.cc and madc."""
-    instruction = placed.instruction
-    opcode, flags, type_ = instruction.opcode, set(instruction.flags), only(instruction.types)
+    ptx = instruction.ptx
+    opcode, flags, type_ = ptx.opcode, set(ptx.flags), only(ptx.types)
     size = dtype_of(type_).itemsize
-    target = binding.destination(instruction.operands[0])
+    target = binding.destination(ptx.operands[0])
     if (
         opcode not in _OPCODES
         or flags - {"cc", "lo", "hi"}
@@ -291,7 +293,7 @@ def bind_carry(placed: FlatInstruction, binding: Binding) -> InstructionStep:
         or target.dtype.itemsize != size
     ):
         raise NotExecuted
-    sources = [binding.source(o, f"u{8 * size}") for o in instruction.operands[1:]]
+    sources = [binding.source(o, f"u{8 * size}") for o in ptx.operands[1:]]
     carry = binding.register(CARRY).slot
     takes_carry, gives_carry = opcode.endswith("c"), "cc" in flags
     multiplies, subtracts = opcode.startswith("mad"), opcode.startswith("sub")

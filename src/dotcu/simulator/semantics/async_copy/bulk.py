@@ -55,9 +55,9 @@ _TARGETS = ("shared::cluster", "shared::cta")
 _TRACKED = ("mbarrier::complete_tx::bytes",)
 
 
-def bind_bulk(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_bulk(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """Bind cp.async.bulk without a tensor map."""
-    flags = placed.instruction.flags[2:]
+    flags = instruction.ptx.flags[2:]
     hinted = flags[-1:] == ("L2::cache_hint",)
     flags = flags[:-1] if hinted else flags
     if flags == ("prefetch", "L2", "global") or flags[:2] == ("prefetch", "tensor"):
@@ -65,21 +65,25 @@ def bind_bulk(placed: FlatInstruction, binding: Binding) -> InstructionStep:
         return lambda batch: None  # a hint
     multicast = flags[-1:] == ("multicast::cluster",)
     if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2 : len(flags) - multicast] == _TRACKED:
-        return _bind_in(placed, binding, "global", multicast, hinted)
+        return _bind_in(instruction, binding, "global", multicast, hinted)
     if flags == ("shared::cluster", "shared::cta", *_TRACKED):
-        return _bind_in(placed, binding, "shared", False, hinted)
+        return _bind_in(instruction, binding, "shared", False, hinted)
     if flags == ("global", "shared::cta", "bulk_group"):
-        return _bind_out(placed, binding, hinted, _copied)
+        return _bind_out(instruction, binding, hinted, _copied)
     raise NotExecuted
 
 
-def _bulk_access(placed: FlatInstruction, number: int, space: str, action: str, binding: Binding) -> Access:
+def _bulk_access(
+    instruction: FlatInstruction, number: int, space: str, action: str, binding: Binding
+) -> Access:
     """The access to the first 16 bytes, by which alignment is checked."""
-    return object_access(placed, placed.instruction.operands[number], space, binding, action=action, size=16)
+    return object_access(
+        instruction, instruction.ptx.operands[number], space, binding, action=action, size=16
+    )
 
 
 def _by_size(
-    placed: FlatInstruction, source: SourceOperand, move: Callable[[Batch, int], None]
+    instruction: FlatInstruction, source: SourceOperand, move: Callable[[Batch, int], None]
 ) -> InstructionStep:
     """A step that moves bytes for the threads of each size at once; sizes not allowed are reported."""
 
@@ -92,7 +96,7 @@ def _by_size(
                 f"misaligned size of {sizes[odd][0]} bytes: a bulk copy takes a multiple of 16. "
                 "Copy the rest by ordinary loads and stores."
             )
-            batch.report("misaligned", placed, threads[odd], message)
+            batch.report("misaligned", instruction, threads[odd], message)
         for size in np.unique(sizes[~odd]).tolist():
             if size:
                 with active_threads(batch, threads[sizes == size]):
@@ -106,7 +110,7 @@ Delivery = Callable[[Array, Access, Access], None]
 
 
 def _deliver(
-    placed: FlatInstruction, target: Access, barrier: Access, mask: Operand | None, binding: Binding
+    instruction: FlatInstruction, target: Access, barrier: Access, mask: Operand | None, binding: Binding
 ) -> Callable[[Batch, Delivery], None]:
     """Deliver a copy where it names, or with a mask to the same place in each block of it, signal and all.
 
@@ -127,7 +131,7 @@ def _deliver(
                 f"out-of-bounds multicast to the blocks of {masks[beyond][0]:#x} by a cluster of {size}. Set "
                 f"only bits below {size}: one for the rank of each block that is to get the copy."
             )
-            batch.report("out-of-bounds", placed, threads[beyond], message)
+            batch.report("out-of-bounds", instruction, threads[beyond], message)
         for rank in range(size):
             rows = np.flatnonzero(masks >> rank & 1)
             if len(rows):
@@ -142,15 +146,15 @@ def _deliver(
 
 
 def _bind_in(
-    placed: FlatInstruction, binding: Binding, space: str, multicast: bool, hinted: bool
+    instruction: FlatInstruction, binding: Binding, space: str, multicast: bool, hinted: bool
 ) -> InstructionStep:
-    require(len(placed.instruction.operands) == 4 + multicast + hinted)
-    target = _bulk_access(placed, 0, "shared", "write", binding)
-    source = _bulk_access(placed, 1, space, "read", binding)._replace(near=True)
-    sizes = binding.source(placed.instruction.operands[2], "u32")
-    barrier = object_access(placed, placed.instruction.operands[3], "shared", binding, order=ARRIVES)
-    mask = placed.instruction.operands[4] if multicast else None
-    to_each = _deliver(placed, target, barrier, mask, binding)
+    require(len(instruction.ptx.operands) == 4 + multicast + hinted)
+    target = _bulk_access(instruction, 0, "shared", "write", binding)
+    source = _bulk_access(instruction, 1, space, "read", binding)._replace(near=True)
+    sizes = binding.source(instruction.ptx.operands[2], "u32")
+    barrier = object_access(instruction, instruction.ptx.operands[3], "shared", binding, order=ARRIVES)
+    mask = instruction.ptx.operands[4] if multicast else None
+    to_each = _deliver(instruction, target, barrier, mask, binding)
 
     def issue(batch: Batch, size: int) -> None:
         values = np.zeros((batch.count(), size // _WIDTH), np.uint64)
@@ -165,17 +169,19 @@ def _bind_in(
 
         to_each(batch, deliver)
 
-    return _by_size(placed, sizes, issue)
+    return _by_size(instruction, sizes, issue)
 
 
-def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: Reduce) -> InstructionStep:
-    require(len(placed.instruction.operands) == 3 + hinted)
+def _bind_out(
+    instruction: FlatInstruction, binding: Binding, hinted: bool, reduce: Reduce
+) -> InstructionStep:
+    require(len(instruction.ptx.operands) == 3 + hinted)
     is_copy = reduce is _copied
     order = WEAK if is_copy else order_of(("relaxed", "gpu"))
-    target = _bulk_access(placed, 0, "global", "write" if is_copy else "atomic", binding)
+    target = _bulk_access(instruction, 0, "global", "write" if is_copy else "atomic", binding)
     target = target._replace(order=order)
-    source = _bulk_access(placed, 1, "shared", "read", binding)
-    count = binding.source(placed.instruction.operands[2], "u32")
+    source = _bulk_access(instruction, 1, "shared", "read", binding)
+    count = binding.source(instruction.ptx.operands[2], "u32")
 
     def send(batch: Batch, size: int) -> None:
         values = np.zeros((batch.count(), size // _WIDTH), np.uint64)
@@ -188,7 +194,7 @@ def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: R
         for part in taken:
             in_flight(batch).issue(part, None, "bulk", writes=tuple(writes))
 
-    return _by_size(placed, count, send)
+    return _by_size(instruction, count, send)
 
 
 def _write_rows(part: AccessPart, values: Array, reduce: Reduce) -> list[int]:
@@ -223,35 +229,33 @@ _BITWISE = {"b32": ("u32", "s32"), "b64": ("u64", "s64")}
 """The element types of a map that operations on bits take."""
 
 
-def bind_reduce(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_reduce(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """cp.reduce.async.bulk from shared to global memory, with a tensor map or without."""
-    flags = [f for f in placed.instruction.flags[2:] if f not in ("L2::cache_hint", "noftz")]
-    hinted = "L2::cache_hint" in placed.instruction.flags
+    flags = [f for f in instruction.ptx.flags[2:] if f not in ("L2::cache_hint", "noftz")]
+    hinted = "L2::cache_hint" in instruction.ptx.flags
     if flags[:2] == ["bulk", "tensor"]:
         named = [f for f in flags[2:] if f not in ("tile", _IM2COL_OUT)]
         _, *where, operation, group = counted(named, 3, MANY)
         require(where == ["global", "shared::cta"] and group == "bulk_group" and operation in _REDUCTIONS)
-        operands = list(placed.instruction.operands)
+        operands = list(instruction.ptx.operands)
         by_im2col = _IM2COL_OUT in flags
         operands = operands[:-1] if hinted else operands
-        return _bind_box_out(placed, operands, by_im2col, binding, operation)
+        return _bind_box_out(instruction, operands, by_im2col, binding, operation)
     *where, operation = counted(flags, 1, MANY)
-    type_ = only(placed.instruction.types)
+    type_ = only(instruction.ptx.types)
     require(where == ["bulk", "global", "shared::cta", "bulk_group"])
     require(
         type_ in chosen(_REDUCTIONS, operation)
-        and ("noftz" in placed.instruction.flags) == (type_ in _HALVES and operation == "add")
+        and ("noftz" in instruction.ptx.flags) == (type_ in _HALVES and operation == "add")
     )
-    return _bind_out(placed, binding, hinted, _reduction(placed.instruction, operation, type_))
+    return _bind_out(instruction, binding, hinted, _reduction(instruction.ptx, operation, type_))
 
 
-def _reduction(instruction: Instruction, operation: str, type_: str) -> Reduce:
+def _reduction(ptx: Instruction, operation: str, type_: str) -> Reduce:
     """The function of what is there and of what comes, as words of any width."""
     function: Reduce = UPDATES[operation]
     if type_ in _HALVES:
-        function = find_operation(
-            [HALF], instruction._replace(opcode=operation, flags=(), types=(type_,))
-        ).function
+        function = find_operation([HALF], ptx._replace(opcode=operation, flags=(), types=(type_,))).function
     elif type_ in ("f32", "f64"):
         function = _add
     dtype = dtype_of(type_)
@@ -351,11 +355,11 @@ With a box, which is the first thread's, comes how far in memory each thread's i
 """
 
 
-def bind_tensor(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_tensor(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """cp.async.bulk.tensor, of boxes or by im2col."""
-    _, *way = counted([f for f in placed.instruction.flags[3:] if f != "tile"], 2, MANY)
+    _, *way = counted([f for f in instruction.ptx.flags[3:] if f != "tile"], 2, MANY)
     modes = [way.pop(way.index(mode)) for mode in ("im2col", _IM2COL_OUT) if mode in way]
-    operands = list(placed.instruction.operands)
+    operands = list(instruction.ptx.operands)
     if way[-1:] == ["L2::cache_hint"]:
         way.pop()
         operands.pop()
@@ -365,20 +369,20 @@ def bind_tensor(placed: FlatInstruction, binding: Binding) -> InstructionStep:
         mask = operands.pop()
     if way[1:] == ["global", *_TRACKED] and way[0] in _TARGETS and modes in ([], ["im2col"]):
         offsets = operands.pop() if modes else None
-        return _bind_box_in(placed, operands, offsets, mask, binding)
+        return _bind_box_in(instruction, operands, offsets, mask, binding)
     require(mask is None)
     if way == ["global", "shared::cta", "bulk_group"] and modes in ([], [_IM2COL_OUT]):
-        return _bind_box_out(placed, operands, bool(modes), binding)
+        return _bind_box_out(instruction, operands, bool(modes), binding)
     raise NotExecuted
 
 
-def _rank_of(placed: FlatInstruction) -> int:
+def _rank_of(instruction: FlatInstruction) -> int:
     """The dimensions of the tensor, as a modifier such as .2d says."""
-    return only([int(f[0]) for f in placed.instruction.flags if f in ("1d", "2d", "3d", "4d", "5d")])
+    return only([int(f[0]) for f in instruction.ptx.flags if f in ("1d", "2d", "3d", "4d", "5d")])
 
 
 def _boxes(
-    placed: FlatInstruction,
+    instruction: FlatInstruction,
     operand: Operand,
     offsets: Sequence[Operand] | None,
     access: Access,
@@ -388,18 +392,18 @@ def _boxes(
     """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}].
 
     Args:
-        placed, operand, binding: The instruction, and its map with coordinates.
+        instruction, operand, binding: The instruction, and its map with coordinates.
         offsets: Of im2col, which a store has none of; None where the instruction copies boxes.
         access: The access to shared memory, which a store reads.
         chosen: Which of the active threads ask for boxes.
     """
     address, coordinates = vector(operand, 2)
     stores = access.action == "read"
-    halves = map_access(placed, address, "generic", binding, action="read")
-    sources = [binding.source(c, "s32") for c in vector(coordinates, _rank_of(placed))]
+    halves = map_access(instruction, address, "generic", binding, action="read")
+    sources = [binding.source(c, "s32") for c in vector(coordinates, _rank_of(instruction))]
     moves = None if offsets is None else [binding.source(offset, "u16") for offset in offsets]
 
-    one = _one_box(placed, halves, sources, moves, stores)
+    one = _one_box(instruction, halves, sources, moves, stores)
     alike = _alike_boxes(halves, sources, access)
 
     def boxes(batch: Batch) -> Iterator[tuple[CopyBox, Array]]:
@@ -417,7 +421,7 @@ def _boxes(
 
 
 def _one_box(
-    placed: FlatInstruction,
+    instruction: FlatInstruction,
     halves: Sequence[Access],
     sources: Sequence[SourceOperand],
     moves: Sequence[SourceOperand] | None,
@@ -431,7 +435,7 @@ def _one_box(
         tensor = decode(data)
         by_im2col = moves is not None
         if tensor is None or tensor.rank != len(sources) or by_im2col != bool(tensor.lower_corner):
-            _report_map(batch, placed, tensor, len(sources), is_empty=not any(data))
+            _report_map(batch, instruction, tensor, len(sources), is_empty=not any(data))
             return None
         at = tuple(int(c.read(batch)[0]) for c in sources)
         moved = tuple(int(move.read(batch)[0]) for move in moves or ())
@@ -440,7 +444,7 @@ def _one_box(
             kind, message = fault
             region = batch.launch.memory.find(tensor.address)
             name = region.name if region else ""
-            batch.report(kind, placed, batch.numbers(), message, address_of=name)
+            batch.report(kind, instruction, batch.numbers(), message, address_of=name)
             return None
         return pixels_at(tensor, at, moved) if by_im2col else box_at(tensor, at)
 
@@ -486,7 +490,7 @@ def _alike_boxes(
 
 
 def _report_map(
-    batch: Batch, placed: FlatInstruction, tensor: Map | None, rank: int, *, is_empty: bool
+    batch: Batch, instruction: FlatInstruction, tensor: Map | None, rank: int, *, is_empty: bool
 ) -> None:
     kind, what = "trap", "reads 128 bytes that are not a tensor map. Pass dotcu.tensor_map(t, box=...)"
     if tensor is not None and tensor.rank == rank:
@@ -497,7 +501,7 @@ def _report_map(
         what = f"has {rank} coordinates, and the tensor of its map {tensor.rank} dimensions"
     elif is_empty:
         kind, what = "null-pointer", "reads a map of zeros: its tensor is empty. Launch no block for it"
-    batch.report(kind, placed, batch.numbers(), f"`{placed.instruction.text}` {what}.")
+    batch.report(kind, instruction, batch.numbers(), f"`{instruction.ptx.text}` {what}.")
 
 
 def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | None:
@@ -578,7 +582,7 @@ def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Cal
 
 
 def _bind_box_in(
-    placed: FlatInstruction,
+    instruction: FlatInstruction,
     operands: list[Operand],
     offsets: Operand | None,
     mask: Operand | None,
@@ -587,18 +591,18 @@ def _bind_box_in(
     """A box that is loaded, or, where there are offsets, a column of pixels by im2col.
 
     Args:
-        placed, binding: The instruction.
+        instruction, binding: The instruction.
         operands: Shared memory, the map with coordinates, and the mbarrier.
         offsets, mask: Of im2col, and of multicast.
     """
     to, box_operand, barrier_operand = counted(operands, 3)
-    moves = None if offsets is None else vector(offsets, _rank_of(placed) - 2)
+    moves = None if offsets is None else vector(offsets, _rank_of(instruction) - 2)
     require(moves != ())
-    target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
-    boxes = _boxes(placed, box_operand, moves, target, Batch.numbers, binding)
-    source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
-    barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
-    to_each = _deliver(placed, target, barrier, mask, binding)
+    target = object_access(instruction, to, "shared", binding, action="write", size=CHUNK)
+    boxes = _boxes(instruction, box_operand, moves, target, Batch.numbers, binding)
+    source = Access(binding.next_access(), instruction, "global", -1, 0, 1, 1, "read")
+    barrier = object_access(instruction, barrier_operand, "shared", binding, order=ARRIVES)
+    to_each = _deliver(instruction, target, barrier, mask, binding)
     for_wgmma = bool(binding.of_wgmma)
 
     def load(batch: Batch, box: CopyBox, distance: Array) -> None:
@@ -647,20 +651,24 @@ def _each(part: AccessPart) -> AbstractContextManager[None]:
 
 
 def _bind_box_out(
-    placed: FlatInstruction, operands: list[Operand], by_im2col: bool, binding: Binding, operation: str = ""
+    instruction: FlatInstruction,
+    operands: list[Operand],
+    by_im2col: bool,
+    binding: Binding,
+    operation: str = "",
 ) -> InstructionStep:
     """A box, or a column of pixels, that is stored, or combined with what is there by an operation."""
     box_operand, given = counted(operands, 2)
-    require(not by_im2col or _rank_of(placed) > 2)
-    source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
+    require(not by_im2col or _rank_of(instruction) > 2)
+    source = object_access(instruction, given, "shared", binding, action="read", size=CHUNK)
     chosen = Batch.numbers if operation else _one_of_each_warp(box_operand, source, binding)
-    boxes = _boxes(placed, box_operand, () if by_im2col else None, source, chosen, binding)
-    target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
+    boxes = _boxes(instruction, box_operand, () if by_im2col else None, source, chosen, binding)
+    target = Access(binding.next_access(), instruction, "global", -1, 0, 1, 1, "write")
     if operation:
         target = target._replace(action="atomic", order=order_of(("relaxed", "gpu")))
 
     def store(batch: Batch, box: CopyBox) -> None:
-        reduce = _box_reduction(batch, placed, operation, box.type) if operation else _copied
+        reduce = _box_reduction(batch, instruction, operation, box.type) if operation else _copied
         places = None if reduce is None else _places(batch, source, box)
         if reduce is None or places is None:
             return
@@ -681,16 +689,16 @@ def _bind_box_out(
     return step
 
 
-def _box_reduction(batch: Batch, placed: FlatInstruction, operation: str, type_: str) -> Reduce | None:
+def _box_reduction(batch: Batch, instruction: FlatInstruction, operation: str, type_: str) -> Reduce | None:
     """The function of an operation on a map's elements; None if they have none, which is reported."""
     allowed = [e for t in _REDUCTIONS[operation] if t != "f64" for e in _BITWISE.get(t, (t,))]
     if type_ in allowed:
-        return _reduction(placed.instruction, operation, type_)
+        return _reduction(instruction.ptx, operation, type_)
     message = (
-        f"`{placed.instruction.text}` by a map of {type_} elements: TMA's {operation} is of "
+        f"`{instruction.ptx.text}` by a map of {type_} elements: TMA's {operation} is of "
         f"{', '.join(allowed)}. Pass a map of a tensor of one of these."
     )
-    batch.report("trap", placed, batch.numbers(), message)
+    batch.report("trap", instruction, batch.numbers(), message)
     return None
 
 
@@ -719,7 +727,7 @@ def _places(batch: Batch, access: Access, box: CopyBox) -> Array | None:
             f"{f', in `{name}`' if name else ''}: TMA needs a multiple of {_ALIGNMENT}. "
             f"Declare the array alignas({_ALIGNMENT}), and begin at such a place."
         )
-        batch.report("misaligned", access.placed, batch.numbers(), message, address_of=name)
+        batch.report("misaligned", access.instruction, batch.numbers(), message, address_of=name)
         return None
     unique, which = np.unique(starts, return_inverse=True)
     return np.stack([chunk_offsets(each, box) for each in unique.tolist()])[which] // _WIDTH

@@ -29,22 +29,24 @@ _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 _GROUPS = (("commit_group",), ("wait_group",), ("wait_group", "read"), ("wait_all",))
 
 
-def bind_cp(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_cp(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """cp.async, cp.async.bulk and cp.reduce.async.bulk."""
-    first, *more = counted(placed.instruction.flags, 2, MANY)
+    first, *more = counted(instruction.ptx.flags, 2, MANY)
     if first == "reduce" and more[0] == "async":
-        return bind_reduce(placed, binding)
+        return bind_reduce(instruction, binding)
     require(first == "async")
     kind = "bulk" if more[0] == "bulk" else "async"
     group = tuple(more[1:] if kind == "bulk" else more)
     if group in _GROUPS:
-        return _bind_group(placed, kind, group)
+        return _bind_group(instruction, kind, group)
     if kind == "bulk":
-        return bind_tensor(placed, binding) if more[1:2] == ["tensor"] else bind_bulk(placed, binding)
-    return _bind_arrive(placed, binding) if more[0] == "mbarrier" else _bind_copy(placed, binding)
+        return (
+            bind_tensor(instruction, binding) if more[1:2] == ["tensor"] else bind_bulk(instruction, binding)
+        )
+    return _bind_arrive(instruction, binding) if more[0] == "mbarrier" else _bind_copy(instruction, binding)
 
 
-def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> InstructionStep:
+def _bind_group(instruction: FlatInstruction, kind: str, group: tuple[str, ...]) -> InstructionStep:
     """Bind the instructions that close a group of copies, or wait for groups."""
     if group == ("commit_group",):
         return lambda batch: in_flight(batch).commit(kind)
@@ -56,7 +58,7 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> I
             in_flight(batch).wait(kind, 0)
 
         return wait_all
-    operand = only(placed.instruction.operands)
+    operand = only(instruction.ptx.operands)
     require(kind == "bulk" or len(group) == 1)
     pending = immediate(operand)
 
@@ -67,19 +69,21 @@ def _bind_group(placed: FlatInstruction, kind: str, group: tuple[str, ...]) -> I
     return wait
 
 
-def _bind_copy(placed: FlatInstruction, binding: Binding) -> InstructionStep:
-    instruction = placed.instruction
-    _, cache, *spaces = counted(instruction.flags[:4], 4)
-    to, source, count, *more = counted(instruction.operands, 3, 5)
-    hints = instruction.flags[4:]
+def _bind_copy(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
+    ptx = instruction.ptx
+    _, cache, *spaces = counted(ptx.flags[:4], 4)
+    to, source, count, *more = counted(ptx.operands, 3, 5)
+    hints = ptx.flags[4:]
     size = immediate(count)
     require(size in chosen(_SIZES, cache))
     require(spaces in (["shared", "global"], ["shared::cta", "global"]))
     require(all(hint.startswith("L2::") for hint in hints))
     if "L2::cache_hint" in hints:
         more = more[:-1]
-    target = object_access(placed, to, "shared", binding, action="write", size=size)
-    fetch = _fetch(object_access(placed, source, "global", binding, action="read", size=size), more, binding)
+    target = object_access(instruction, to, "shared", binding, action="write", size=size)
+    fetch = _fetch(
+        object_access(instruction, source, "global", binding, action="read", size=size), more, binding
+    )
 
     def step(batch: Batch) -> None:
         sources: list[SourceCheck] = []
@@ -132,7 +136,7 @@ def _fetch(source: Access, more: list[Operand], binding: Binding) -> Fetch:
                 f"out-of-bounds: a copy of {size} bytes is to read {lengths[over][0]} bytes of its source. "
                 f"Let the source's size be at most {size}."
             )
-            batch.report("out-of-bounds", source.placed, batch.numbers()[over], message)
+            batch.report("out-of-bounds", source.instruction, batch.numbers()[over], message)
         lengths = np.minimum(lengths, size)
         values = np.zeros((len(lengths), size), np.uint8)
         threads = batch.numbers()
@@ -182,13 +186,13 @@ def _head(batch: Batch, source: Access, length: int, sources: list[SourceCheck])
     return values
 
 
-def _bind_arrive(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def _bind_arrive(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """cp.async.mbarrier.arrive: an arrival once the thread's copies so far have landed."""
-    flags = [f for f in placed.instruction.flags[2:] if f != "noinc"]
-    counted = "noinc" in placed.instruction.flags
+    flags = [f for f in instruction.ptx.flags[2:] if f != "noinc"]
+    counted = "noinc" in instruction.ptx.flags
     require(flags in (["arrive"], ["arrive", "shared"], ["arrive", "shared::cta"]))
     space = "generic" if len(flags) == 1 else "shared"
-    access = object_access(placed, only(placed.instruction.operands), space, binding, order=ARRIVES)
+    access = object_access(instruction, only(instruction.ptx.operands), space, binding, order=ARRIVES)
     access = access._replace(near=True)
 
     def step(batch: Batch) -> None:
@@ -209,16 +213,16 @@ def _bind_arrive(placed: FlatInstruction, binding: Binding) -> InstructionStep:
 _TRACKED = "mbarrier::complete_tx::bytes"
 
 
-def bind_async_store(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_async_store(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """st.async: elements that land when a thread reads the mbarrier that they complete."""
-    instruction = placed.instruction
+    ptx = instruction.ptx
     allowed = {"async", "weak", _TRACKED, "shared::cluster", "v2", "v4"}
-    require(allowed.issuperset(instruction.flags) and _TRACKED in instruction.flags)
-    to, value, at = counted(instruction.operands, 3)
+    require(allowed.issuperset(ptx.flags) and _TRACKED in ptx.flags)
+    to, value, at = counted(ptx.operands, 3)
     elements = elements_of(value)
-    target = access_of(placed, to, "shared", len(elements), "write", binding)
-    sources = [binding.narrow_source(e, instruction.type) for e in elements]
-    barrier = object_access(placed, at, "shared", binding, order=ARRIVES)
+    target = access_of(instruction, to, "shared", len(elements), "write", binding)
+    sources = [binding.narrow_source(e, ptx.type) for e in elements]
+    barrier = object_access(instruction, at, "shared", binding, order=ARRIVES)
 
     def step(batch: Batch) -> None:
         columns = [np.broadcast_to(source.read(batch), batch.count()) for source in sources]
@@ -228,17 +232,15 @@ def bind_async_store(placed: FlatInstruction, binding: Binding) -> InstructionSt
     return step
 
 
-def bind_async_update(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_async_update(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """red.async: an update, which takes effect at once, and the transaction that it completes."""
-    instruction = placed.instruction
-    require(_TRACKED in instruction.flags)
-    to, value, at = counted(instruction.operands, 3)
-    flags = tuple(f for f in instruction.flags if f not in ("async", _TRACKED))
-    update = bind_atom(
-        placed._replace(instruction=instruction._replace(flags=flags, operands=(to, value))), binding
-    )
-    barrier = object_access(placed, at, "shared", binding, order=ARRIVES)
-    tx_bytes = TYPE_BYTES[instruction.type]
+    ptx = instruction.ptx
+    require(_TRACKED in ptx.flags)
+    to, value, at = counted(ptx.operands, 3)
+    flags = tuple(f for f in ptx.flags if f not in ("async", _TRACKED))
+    update = bind_atom(instruction._replace(ptx=ptx._replace(flags=flags, operands=(to, value))), binding)
+    barrier = object_access(instruction, at, "shared", binding, order=ARRIVES)
+    tx_bytes = TYPE_BYTES[ptx.type]
 
     def step(batch: Batch) -> None:
         update(batch)

@@ -34,16 +34,16 @@ _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
 _MODIFIERS = _SPACES | {"release", "acquire", "relaxed", "cta", "cluster", "layout::v0"}
 
 
-def bind_mbarrier(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_mbarrier(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """mbarrier, of any kind."""
-    kind, *flags = counted(placed.instruction.flags, 1, MANY)
+    kind, *flags = counted(instruction.ptx.flags, 1, MANY)
     counts, bind = chosen(_KINDS, kind)
-    require(len(placed.instruction.operands) in counts)
-    return bind(placed, flags, binding)
+    require(len(instruction.ptx.operands) in counts)
+    return bind(instruction, flags, binding)
 
 
 def _access(
-    placed: FlatInstruction,
+    instruction: FlatInstruction,
     operand: Operand,
     flags: list[str],
     binding: Binding,
@@ -56,7 +56,7 @@ def _access(
         order = order._replace(for_block="cta" in flags)
     space = "generic" if _SPACES.isdisjoint(flags) else "shared"
     near = space == "shared" and "shared::cluster" not in flags
-    return object_access(placed, operand, space, binding, order=order, action=action)._replace(near=near)
+    return object_access(instruction, operand, space, binding, order=order, action=action)._replace(near=near)
 
 
 def _values(part: AccessPart, source: SourceOperand) -> Array:
@@ -76,9 +76,9 @@ def _spread(part: AccessPart, values: Array, fill: int) -> Array:
     return result
 
 
-def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
-    address, count = placed.instruction.operands
-    access = _access(placed, address, flags, binding, WEAK, "write")._replace(near=True)
+def _bind_init(instruction: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
+    address, count = instruction.ptx.operands
+    access = _access(instruction, address, flags, binding, WEAK, "write")._replace(near=True)
     source = binding.source(count, "u32")
 
     def step(batch: Batch) -> None:
@@ -97,13 +97,13 @@ def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> I
     return step
 
 
-def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
-    access = _access(placed, placed.instruction.operands[0], flags, binding, WEAK, "write")
+def _bind_inval(instruction: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
+    access = _access(instruction, instruction.ptx.operands[0], flags, binding, WEAK, "write")
     access = access._replace(near=True)
 
     def step(batch: Batch) -> None:
         part = _find_objects(batch, access)
-        if not batch.launch.decoded.location_of.is_library(placed):
+        if not batch.launch.decoded.location_of.is_library(instruction):
             touch(part)  # cuda::pipeline's last thread has counted its warp's others by match.sync alone
         batch.shared.views[8][part.indices] = 0
         batch.shared.shadows[8][part.indices] = 0
@@ -111,12 +111,12 @@ def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> 
     return step
 
 
-def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
+def _bind_arrive(instruction: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     """arrive and arrive_drop; the third operand counts arrivals, or with .expect_tx bytes."""
-    state, address, *counted = placed.instruction.operands
-    drops = placed.instruction.flags[0] == "arrive_drop"
+    state, address, *counted = instruction.ptx.operands
+    drops = instruction.ptx.flags[0] == "arrive_drop"
     form = flags.pop(0) if flags and flags[0] in ("expect_tx", "noComplete") else ""
-    access = _access(placed, address, flags, binding, ARRIVES)
+    access = _access(instruction, address, flags, binding, ARRIVES)
     require(not form or bool(counted))
     source = binding.source(counted[0], "u32") if counted else None
     target = None if isinstance(state, Sink) else binding.destination(state)
@@ -139,11 +139,11 @@ def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) ->
     return step
 
 
-def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
-    address, count = placed.instruction.operands
-    access = _access(placed, address, flags, binding, RELAXED)
+def _bind_transactions(instruction: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
+    address, count = instruction.ptx.operands
+    access = _access(instruction, address, flags, binding, RELAXED)
     source = binding.source(count, "u32")
-    sign = 1 if placed.instruction.flags[0] == "expect_tx" else -1
+    sign = 1 if instruction.ptx.flags[0] == "expect_tx" else -1
 
     def step(batch: Batch) -> None:
         part = _find_objects(batch, access)
@@ -152,17 +152,19 @@ def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Bindi
     return step
 
 
-def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
+def _bind_wait(instruction: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     """test_wait and try_wait: whether the phase of a state, or of a parity, is over."""
-    done, address, phase = placed.instruction.operands[:3]  # a hint of how long to wait may follow
+    done, address, phase = instruction.ptx.operands[:3]  # a hint of how long to wait may follow
     by_parity = flags[:1] == ["parity"]
     require("shared::cluster" not in flags)
-    access = _access(placed, address, flags[1:] if by_parity else flags, binding, WAITS)._replace(near=True)
+    access = _access(instruction, address, flags[1:] if by_parity else flags, binding, WAITS)._replace(
+        near=True
+    )
     source = binding.source(phase, "u32" if by_parity else "b64")
     target = binding.destination(done)
 
     def step(batch: Batch) -> None:
-        batch.watch(placed)
+        batch.watch(instruction)
         part = _find_objects(batch, access)
         value = _values(part, source)
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
@@ -193,8 +195,8 @@ def _lacking(part: AccessPart) -> str:
     return text
 
 
-def _bind_pending_count(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
-    count, state = placed.instruction.operands
+def _bind_pending_count(instruction: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
+    count, state = instruction.ptx.operands
     require(flags in ([], ["layout::v0"]))
     target = binding.destination(count)
     source = binding.source(state, "b64")
@@ -229,7 +231,7 @@ RELAXED = MemoryOrder(strong=True, scope="cluster")
 
 
 def object_access(
-    placed: FlatInstruction,
+    instruction: FlatInstruction,
     operand: Operand,
     space: str,
     binding: Binding,
@@ -241,13 +243,15 @@ def object_access(
     """The access that an instruction makes to an mbarrier, or to other bytes that copies move.
 
     Args:
-        placed, operand, space, binding: The instruction, and its operand of a state space.
+        instruction, operand, space, binding: The instruction, and its operand of a state space.
         order, action: The memory ordering, and "read", "write" or "atomic".
         size: Bytes of each thread.
     """
     slot, offset, space = binding.address(operand, space)
     width = min(size, 8)
-    return Access(binding.next_access(), placed, space, slot, offset, width, size // width, action, order)
+    return Access(
+        binding.next_access(), instruction, space, slot, offset, width, size // width, action, order
+    )
 
 
 def _only(part: AccessPart, mask: Array) -> AccessPart:
@@ -285,7 +289,7 @@ def _find_objects(batch: Batch, access: Access) -> AccessPart:
         "invalidated since. Let one thread init() it, then __syncthreads(), before any thread uses it."
     )
     threads = batch.numbers(wrong.positions)
-    batch.report("uninitialized-read", access.placed, threads, message, address_of=name)
+    batch.report("uninitialized-read", access.instruction, threads, message, address_of=name)
     return _only(part, good)
 
 
@@ -413,9 +417,9 @@ def _earlier(objects: Array) -> Array:
 
 
 def _report_misuse(part: AccessPart, what: str) -> None:
-    batch, placed = part.batch, part.access.placed
-    message = f"an mbarrier in `{placed.instruction.text}` {what}."
-    batch.report("barrier", placed, batch.numbers(part.positions), message)
+    batch, instruction = part.batch, part.access.instruction
+    message = f"an mbarrier in `{instruction.ptx.text}` {what}."
+    batch.report("barrier", instruction, batch.numbers(part.positions), message)
 
 
 # The arithmetic of mbarrier objects: phases, arrivals and transactions in one 64-bit word.

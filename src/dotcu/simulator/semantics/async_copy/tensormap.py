@@ -28,15 +28,15 @@ _HALF = BYTES // 16
 
 
 def map_access(
-    placed: FlatInstruction, operand: Operand, space: str, binding: Binding, *, action: str
+    instruction: FlatInstruction, operand: Operand, space: str, binding: Binding, *, action: str
 ) -> tuple[Access, Access]:
     """The accesses to the two halves of a map, each a multiple of 64 bytes.
 
     Args:
-        placed, operand, space, binding: The instruction, and the map's address in a state space.
+        instruction, operand, space, binding: The instruction, and the map's address in a state space.
         action: "read" or "write".
     """
-    half = object_access(placed, operand, space, binding, action=action)._replace(elements=_HALF)
+    half = object_access(instruction, operand, space, binding, action=action)._replace(elements=_HALF)
     return half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2)
 
 
@@ -64,18 +64,18 @@ def check_map(batch: Batch, half: Access) -> None:
                 check(part, int(address[0]))
 
 
-def bind_tensormap(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_tensormap(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """tensormap.replace and tensormap.cp_fenceproxy."""
-    kind, *flags = counted(placed.instruction.flags, 1, MANY)
+    kind, *flags = counted(instruction.ptx.flags, 1, MANY)
     if kind == "replace":
-        return _bind_replace(placed, flags, binding)
+        return _bind_replace(instruction, flags, binding)
     require(
         kind == "cp_fenceproxy" and flags[:4] == ["global", "shared::cta", "tensormap::generic", "release"]
     )
-    to, source, size = counted(placed.instruction.operands, 3)
+    to, source, size = counted(instruction.ptx.operands, 3)
     require(immediate(size) == BYTES)
-    target = map_access(placed, to, "global", binding, action="write")
-    halves = map_access(placed, source, "shared", binding, action="read")
+    target = map_access(instruction, to, "global", binding, action="write")
+    halves = map_access(instruction, source, "shared", binding, action="read")
     scope = "cta" if flags[4:5] == ["cta"] else "gpu"
 
     def copy(batch: Batch) -> None:
@@ -90,17 +90,17 @@ def bind_tensormap(placed: FlatInstruction, binding: Binding) -> InstructionStep
     return copy
 
 
-def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
+def _bind_replace(instruction: FlatInstruction, flags: list[str], binding: Binding) -> InstructionStep:
     """tensormap.replace: one field of the map, of one of its dimensions where it has several."""
     mode, field, *space, size = counted(flags, 3, 4)
-    address, *ordinal, given = counted(placed.instruction.operands, 2, 3)
+    address, *ordinal, given = counted(instruction.ptx.operands, 2, 3)
     require(mode == "tile" and size == "b1024" and field in FIELDS and len(space) < 2)
     require(set(space) <= set(_SPACES))
     halves = map_access(
-        placed, address, space[0].split("::")[0] if space else "generic", binding, action="read"
+        instruction, address, space[0].split("::")[0] if space else "generic", binding, action="read"
     )
     targets = [half._replace(number=binding.next_access(), action="write") for half in halves]
-    value = binding.source(given, only(placed.instruction.types))
+    value = binding.source(given, only(instruction.ptx.types))
     number = immediate(ordinal[0]) if ordinal else 0
     require(number < FIELDS[field] and bool(ordinal) == (FIELDS[field] > 1))
 
@@ -112,18 +112,18 @@ def _bind_replace(placed: FlatInstruction, flags: list[str], binding: Binding) -
                     _write_map(batch, targets, data)
                     continue
                 message = (
-                    f"`{placed.instruction.text}` changes 128 bytes that are not a tensor map, or gives a "
+                    f"`{instruction.ptx.text}` changes 128 bytes that are not a tensor map, or gives a "
                     "field a value that it does not take. Copy the map that dotcu.tensor_map(t, box=...) "
                     "passes there first."
                 )
-                batch.report("trap", placed, batch.numbers(), message)
+                batch.report("trap", instruction, batch.numbers(), message)
 
     return replace
 
 
-def bind_map_fence(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_map_fence(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """fence.proxy.tensormap: a release of what was written, or an acquire of the map at an address."""
-    _, kind, order, scope = counted(placed.instruction.flags, 4)
+    _, kind, order, scope = counted(instruction.ptx.flags, 4)
     require(kind == "tensormap::generic")
     scope = "cta" if scope == "cta" else "gpu"
     if order == "release":
@@ -134,9 +134,9 @@ def bind_map_fence(placed: FlatInstruction, binding: Binding) -> InstructionStep
 
         return release
     require(order == "acquire")
-    operand, size = counted(placed.instruction.operands, 2)
+    operand, size = counted(instruction.ptx.operands, 2)
     require(immediate(size) == BYTES)
-    half = object_access(placed, operand, "generic", binding, action="read")
+    half = object_access(instruction, operand, "generic", binding, action="read")
 
     def acquire(batch: Batch) -> None:
         batch.clocks.fence(batch.active, scope)

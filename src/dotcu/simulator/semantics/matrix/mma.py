@@ -205,16 +205,16 @@ _ORDERED = "sp::ordered_metadata"
 _OWN_FLAGS: Mapping[str, tuple[str, ...]] = {"mma": (), "sparse": ("sp", _ORDERED), "wmma": ("mma",)}
 
 
-def bind_mma(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_mma(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """mma.sync, or mma.sp.sync with A as its nonzero half."""
-    instruction = placed.instruction
-    flags, operands = instruction.flags, [*instruction.operands]
+    ptx = instruction.ptx
+    flags, operands = ptx.flags, [*ptx.operands]
     is_sparse = counted(flags, 1, MANY)[0] in _OWN_FLAGS["sparse"]
-    form = form_of(flags, instruction.types, "sparse" if is_sparse else "mma")
+    form = form_of(flags, ptx.types, "sparse" if is_sparse else "mma")
     fragments, expand = _fragments(form, is_sparse=is_sparse), None
     if is_sparse:
         *operands, metadata, selector = counted(operands, 6)
-        expand = _expansion(placed, form, metadata, selector, binding)
+        expand = _expansion(instruction, form, metadata, selector, binding)
     return multiply_step(form, fragments, operands, binding, expand)
 
 
@@ -248,7 +248,7 @@ Expansion = Callable[["Batch", Array], Array]
 
 
 def _expansion(
-    placed: FlatInstruction, form: MmaForm, metadata: Operand, selector: Operand, binding: Binding
+    instruction: FlatInstruction, form: MmaForm, metadata: Operand, selector: Operand, binding: Binding
 ) -> Expansion:
     """Return what puts A's units where the metadata says, and reports places that are undefined."""
     units = sizes_of(form.shape)[2] * ELEMENT_BITS[form.a] // form.unit // 2
@@ -258,7 +258,7 @@ def _expansion(
     (words,) = sources_of(Vector((metadata,)), 1, "b32", binding)
     own, shifts = unsigned(form.unit // 8), np.arange(0, 256 // form.unit, 2, dtype=np.uint32)
     fours = np.arange(units) // 2 * 4
-    ordered = _ORDERED in placed.instruction.flags
+    ordered = _ORDERED in instruction.ptx.flags
 
     def expand(batch: Batch, given: Array) -> Array:
         held = np.ascontiguousarray(read(batch, [words])[0].reshape(-1, 8, 4)[:, :, first : first + holders])
@@ -267,7 +267,7 @@ def _expansion(
         else:
             by_row = held.reshape(-1, 8, holders // 2, 2).transpose(0, 3, 1, 2)
         places = (by_row[..., None] >> shifts & 3).reshape(-1, 16, units)
-        _check_places(batch, placed, form, places.reshape(-1, 2), ordered=ordered)
+        _check_places(batch, instruction, form, places.reshape(-1, 2), ordered=ordered)
         whole = np.zeros((*places.shape[:2], 2 * units), own)
         np.put_along_axis(whole, fours + places, given.view(own), axis=-1)
         return whole.view(given.dtype)
@@ -276,7 +276,7 @@ def _expansion(
 
 
 def _check_places(
-    batch: Batch, placed: FlatInstruction, form: MmaForm, pairs: Array, *, ordered: bool
+    batch: Batch, instruction: FlatInstruction, form: MmaForm, pairs: Array, *, ordered: bool
 ) -> None:
     """Report pairs of places that PTX leaves undefined."""
     low, high = pairs[:, 0], pairs[:, 1]
@@ -295,7 +295,7 @@ def _check_places(
         f"the product is undefined: each four bits have {wanted}. The selector says which lanes of each four "
         "hold them."
     )
-    batch.report("metadata", placed, batch.numbers()[warps * WARP], message)
+    batch.report("metadata", instruction, batch.numbers()[warps * WARP], message)
 
 
 def _multiplicands(type_: str) -> Callable[[Array], Array]:

@@ -31,19 +31,19 @@ _MODIFIERS = frozenset({"sync", "aligned", "m8n8", "trans", "shared", "shared::c
 _NEEDED = frozenset({"sync", "aligned", "m8n8"})
 
 
-def _count_of(instruction: Instruction) -> int:
+def _count_of(ptx: Instruction) -> int:
     """Return the number of tiles that ldmatrix or stmatrix moves."""
-    flags = frozenset(instruction.flags)
+    flags = frozenset(ptx.flags)
     counts = flags & _COUNTS.keys()
-    require(_NEEDED <= flags <= _MODIFIERS and len(counts) == 1 and instruction.types == ("b16",))
+    require(_NEEDED <= flags <= _MODIFIERS and len(counts) == 1 and ptx.types == ("b16",))
     return _COUNTS[next(iter(counts))]
 
 
 def _rows_access(
-    placed: FlatInstruction, operand: Operand, action: str, binding: Binding
+    instruction: FlatInstruction, operand: Operand, action: str, binding: Binding
 ) -> tuple[Access, InstructionStep]:
     """The access to rows of 16 bytes in shared memory, and what makes its address ready."""
-    is_generic = not any(f.startswith("shared") for f in placed.instruction.flags)
+    is_generic = not any(f.startswith("shared") for f in instruction.ptx.flags)
     slot, offset, _ = binding.address(operand, "generic" if is_generic else "shared")
     place = binding.constant(np.zeros(1, np.uint64)) if is_generic else slot
 
@@ -52,7 +52,7 @@ def _rows_access(
         if is_generic:
             batch.write(place, batch.read(slot) - np.uint64(SHARED_WINDOW))
 
-    return Access(binding.next_access(), placed, "shared", place, offset, 8, 2, action), prepare
+    return Access(binding.next_access(), instruction, "shared", place, offset, 8, 2, action), prepare
 
 
 def _row_lanes(batch: Batch, count: int) -> AbstractContextManager[None]:
@@ -68,14 +68,14 @@ def _transposed(words: Array) -> Array:
     return np.ascontiguousarray(halves.swapaxes(-1, -2)).view(np.uint32)
 
 
-def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_ldmatrix(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """ldmatrix.m8n8.b16."""
-    instruction = placed.instruction
-    count = _count_of(instruction)
-    to, source = counted(instruction.operands, 2)
+    ptx = instruction.ptx
+    count = _count_of(ptx)
+    to, source = counted(ptx.operands, 2)
     targets = targets_of(to, count, 4, binding)
-    access, prepare = _rows_access(placed, source, "read", binding)
-    transpose = "trans" in instruction.flags
+    access, prepare = _rows_access(instruction, source, "read", binding)
+    transpose = "trans" in ptx.flags
 
     def step(batch: Batch) -> None:
         prepare(batch)
@@ -121,14 +121,14 @@ def _keep_undefined(
         batch.undefined.put(target.slot, batch.numbers(), *own)
 
 
-def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_stmatrix(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """stmatrix.m8n8.b16."""
-    instruction = placed.instruction
-    count = _count_of(instruction)
-    to, source = counted(instruction.operands, 2)
-    access, prepare = _rows_access(placed, to, "write", binding)
+    ptx = instruction.ptx
+    count = _count_of(ptx)
+    to, source = counted(ptx.operands, 2)
+    access, prepare = _rows_access(instruction, to, "write", binding)
     sources = sources_of(source, count, "b32", binding)
-    transpose = "trans" in instruction.flags
+    transpose = "trans" in ptx.flags
 
     def step(batch: Batch) -> None:
         prepare(batch)
@@ -142,11 +142,11 @@ def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     return step
 
 
-def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_movmatrix(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """movmatrix: a tile in registers, transposed."""
-    instruction = placed.instruction
-    target, source = counted(instruction.operands, 2)
-    require(instruction.flags == ("sync", "aligned", "m8n8", "trans") and instruction.types == ("b16",))
+    ptx = instruction.ptx
+    target, source = counted(ptx.operands, 2)
+    require(ptx.flags == ("sync", "aligned", "m8n8", "trans") and ptx.types == ("b16",))
     (to,) = targets_of(target, 1, 4, binding)
     sources = sources_of(source, 1, "b32", binding)
 
@@ -171,20 +171,20 @@ _EVERYONE = np.uint32(0xFFFFFFFF)
 def of_whole_warps(bind: Callable[[FlatInstruction, Binding], InstructionStep]) -> RendezvousBinder:
     """Make an instruction's step a rendezvous of all 32 lanes, which is run with whole warps only."""
 
-    def bound(placed: FlatInstruction, binding: Binding) -> Rendezvous:
-        step = bind(placed, binding)
+    def bound(instruction: FlatInstruction, binding: Binding) -> Rendezvous:
+        step = bind(instruction, binding)
 
         def run(batch: Batch) -> None:
             active = batch.active
             if active is None or are_whole(active):
                 step(batch)
                 return
-            batch.active = _whole_only(batch, placed, active)
+            batch.active = _whole_only(batch, instruction, active)
             if len(batch.active):
                 step(batch)
             batch.active = active
 
-        return Rendezvous(run, placed, binding.constant(np.array([_EVERYONE])))
+        return Rendezvous(run, instruction, binding.constant(np.array([_EVERYONE])))
 
     return bound
 
@@ -197,7 +197,7 @@ def are_whole(lanes: Threads) -> bool:
     return bool(((first % WARP == 0) & (last - first == WARP - 1)).all())
 
 
-def _whole_only(batch: Batch, placed: FlatInstruction, lanes: Threads) -> Threads:
+def _whole_only(batch: Batch, instruction: FlatInstruction, lanes: Threads) -> Threads:
     """Report the lanes whose warp lacks some; the others."""
     whole = (batch.warp_bits(lanes) == _EVERYONE)[lanes // WARP]
     alone = lanes[~whole]
@@ -208,7 +208,7 @@ def _whole_only(batch: Batch, placed: FlatInstruction, lanes: Threads) -> Thread
         "condition, or do not exist: take it out of the condition, and let the block be a multiple of "
         f"{WARP} threads."
     )
-    batch.report("barrier", placed, alone, message)
+    batch.report("barrier", instruction, alone, message)
     return lanes[whole]
 
 

@@ -42,7 +42,7 @@ GroupStep = Callable[[Batch, Warpgroups, Array], None]
 """What an instruction does for some whole warpgroups, which are those of the active threads."""
 
 
-def _admit_groups(batch: Batch, placed: FlatInstruction, number: int, mask: Array) -> bool:
+def _admit_groups(batch: Batch, instruction: FlatInstruction, number: int, mask: Array) -> bool:
     """Keep back warps whose warpgroup has others that are elsewhere; return whether any go on."""
     groups, threads = warpgroups(batch), batch.numbers()
     here = np.bincount(groups.of(threads), minlength=groups.count)
@@ -54,9 +54,9 @@ def _admit_groups(batch: Batch, placed: FlatInstruction, number: int, mask: Arra
     return not absent.all()
 
 
-def _of_groups(placed: FlatInstruction, binding: Binding, step: GroupStep) -> Rendezvous:
+def _of_groups(instruction: FlatInstruction, binding: Binding, step: GroupStep) -> Rendezvous:
     """The step for whole warpgroups; warps that lack others are reported, and left out."""
-    kind = placed.instruction.opcode
+    kind = instruction.ptx.opcode
 
     def run(batch: Batch) -> None:
         groups, active = warpgroups(batch), batch.active
@@ -65,7 +65,7 @@ def _of_groups(placed: FlatInstruction, binding: Binding, step: GroupStep) -> Re
         count = np.bincount(own, minlength=groups.count)
         partial = (count % GROUP != 0)[own]
         if partial.any():
-            _report_partial(batch, placed, kind, threads[partial])
+            _report_partial(batch, instruction, kind, threads[partial])
             batch.active = threads[~partial]
             own = own[~partial]
         whole = own[::GROUP]
@@ -74,33 +74,35 @@ def _of_groups(placed: FlatInstruction, binding: Binding, step: GroupStep) -> Re
         batch.active = active
 
     everyone = binding.constant(np.array([0xFFFFFFFF], np.uint32))
-    return Rendezvous(run, placed, everyone, _admit_groups)
+    return Rendezvous(run, instruction, everyone, _admit_groups)
 
 
-def _report_partial(batch: Batch, placed: FlatInstruction, kind: str, threads: Threads) -> None:
+def _report_partial(batch: Batch, instruction: FlatInstruction, kind: str, threads: Threads) -> None:
     first = threads[warpgroups(batch).of(threads) == warpgroups(batch).of(threads[:1])]
     message = (
-        f"{kind}: only {len(first)} of a warpgroup's {GROUP} threads execute `{placed.instruction.opcode}` "
+        f"{kind}: only {len(first)} of a warpgroup's {GROUP} threads execute `{instruction.ptx.opcode}` "
         "here. All four warps of a warpgroup, of which the first is at a multiple of four, have to: take it "
         f"out of the condition, and let the block be a multiple of {GROUP} threads."
     )
-    batch.report(kind, placed, threads, message)
+    batch.report(kind, instruction, threads, message)
 
 
-def bind_wgmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def bind_wgmma(instruction: FlatInstruction, binding: Binding) -> Rendezvous:
     """wgmma, of any kind."""
-    instruction = placed.instruction
-    kind = counted(instruction.flags, 1, MANY)[0]
-    require({"sync", "aligned"} <= set(instruction.flags))
+    ptx = instruction.ptx
+    kind = counted(ptx.flags, 1, MANY)[0]
+    require({"sync", "aligned"} <= set(ptx.flags))
     if kind == "mma_async":
-        return _of_groups(placed, binding, _multiply(placed, binding))
+        return _of_groups(instruction, binding, _multiply(instruction, binding))
     if kind == "fence":
-        return _of_groups(placed, binding, lambda batch, state, groups: state.fence(groups))
+        return _of_groups(instruction, binding, lambda batch, state, groups: state.fence(groups))
     if kind == "commit_group":
-        return _of_groups(placed, binding, lambda batch, state, groups: state.commit(groups))
+        return _of_groups(instruction, binding, lambda batch, state, groups: state.commit(groups))
     require(kind == "wait_group")
-    left = immediate(only(instruction.operands))
-    return _of_groups(placed, binding, lambda batch, state, groups: state.wait(placed, groups, left))
+    left = immediate(only(ptx.operands))
+    return _of_groups(
+        instruction, binding, lambda batch, state, groups: state.wait(instruction, groups, left)
+    )
 
 
 # Types: what A and B may be, what D may be, and how many elements of K one instruction takes.
@@ -155,18 +157,18 @@ def _float_product(result: str, sign: int) -> Product:
     return multiply
 
 
-def _form_of(instruction: Instruction, from_registers: bool) -> MmaForm:
+def _form_of(ptx: Instruction, from_registers: bool) -> MmaForm:
     """Read the modifiers; the layouts say whether A is stored along K or M, and B along N or K."""
-    d, a, b = counted(instruction.types, 3)
-    shape = only([flag for flag in instruction.flags if re.fullmatch(r"m\d+n\d+k\d+", flag)])
-    others = frozenset(instruction.flags) - {"mma_async", "sync", "aligned", shape}
+    d, a, b = counted(ptx.types, 3)
+    shape = only([flag for flag in ptx.flags if re.fullmatch(r"m\d+n\d+k\d+", flag)])
+    others = frozenset(ptx.flags) - {"mma_async", "sync", "aligned", shape}
     m, n, k = sizes_of(shape)
     allowed_b, allowed_d = chosen(_TYPES, a)
     is_integer = d == "s32"
     require(b in allowed_b and d in allowed_d and m == ROWS and k * ELEMENT_BITS[a] == 256)
     require(n in _INTEGER_COLUMNS if is_integer else n % 8 == 0 and 8 <= n <= 256)
     require(others == ({"and", "popc"} if a == "b1" else others & ({"satfinite"} if is_integer else set())))
-    given = [immediate(operand) for operand in instruction.operands[4:]]
+    given = [immediate(operand) for operand in ptx.operands[4:]]
     signs, across = given[:2], given[2:]
     halves = a in ("f16", "bf16")
     require(len(given) == (0 if is_integer else 2 + halves * (1 if from_registers else 2)))
@@ -178,12 +180,12 @@ def _form_of(instruction: Instruction, from_registers: bool) -> MmaForm:
     return MmaForm(shape, d, a, b, d, layouts, _float_product(d, signs[0] * signs[1]), 0)
 
 
-def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
+def _multiply(instruction: FlatInstruction, binding: Binding) -> GroupStep:
     """wgmma.mma_async: gather A and B, multiply, and hold the sums until they are waited for."""
-    instruction = placed.instruction
-    to, left, right, adds, *_ = counted(instruction.operands, 4, MANY)
+    ptx = instruction.ptx
+    to, left, right, adds, *_ = counted(ptx.operands, 4, MANY)
     from_registers = isinstance(left, Vector)
-    form = _form_of(instruction, from_registers)
+    form = _form_of(ptx, from_registers)
     columns, dtype = sizes_of(form.shape)[1], np.dtype(np.int32 if form.d == "s32" else np.float32)
     scatter, gather = _fragment(form.d, columns)
     slots = tuple(binding.destination(element).slot for element in vector(to))
@@ -192,21 +194,23 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
     if isinstance(left, Vector):
         fragment = tuple(binding.source(element, "b32").slot for element in left.elements)
         require(len(fragment) == 4)
-    a_matrix = None if from_registers else _matrix(placed, left, "A", ROWS, form, binding)
-    b_matrix = _matrix(placed, right, "B", columns, form, binding)
+    a_matrix = None if from_registers else _matrix(instruction, left, "A", ROWS, form, binding)
+    b_matrix = _matrix(instruction, right, "B", columns, form, binding)
     predicate, a_numbers = binding.source(adds, "pred"), _numbers(form.a)
 
     def step(batch: Batch, state: Warpgroups, groups: Array) -> None:
-        sums = state.sums_of(placed, slots, lambda count: np.zeros((count, ROWS, columns), dtype), scatter)
+        sums = state.sums_of(
+            instruction, slots, lambda count: np.zeros((count, ROWS, columns), dtype), scatter
+        )
         if sums.shared:
-            state.settle(placed, sums.shared, groups)
+            state.settle(instruction, sums.shared, groups)
         if fragment and state.is_held:
             reads = frozenset(fragment)
             state.settle(
-                placed, [s for s in state.accumulators.values() if reads.intersection(s.slots)], groups
+                instruction, [s for s in state.accumulators.values() if reads.intersection(s.slots)], groups
             )
-        state.require_fence(placed, groups, (*slots, *fragment))
-        add_to = _uniform(batch, placed, predicate.read(batch), "scale-d")
+        state.require_fence(instruction, groups, (*slots, *fragment))
+        add_to = _uniform(batch, instruction, predicate.read(batch), "scale-d")
         b, inside = b_matrix(batch, state, groups)
         if a_matrix is None:
             a = a_numbers(_A_LAYOUT.gather(_read_all(batch, fragment)))
@@ -227,7 +231,7 @@ def _multiply(placed: FlatInstruction, binding: Binding) -> GroupStep:
         if not add_to.all():
             old = np.where(np.broadcast_to(add_to, len(old)).reshape(-1, 1, 1), old, 0)
         sums.values[rows] = form.product(a, b, old)
-        state.issue(placed, groups, sums, fragment)
+        state.issue(instruction, groups, sums, fragment)
 
     return step
 
@@ -260,7 +264,7 @@ def _fragment(type_: str, columns: int) -> tuple[Callable[[Array], list[Array]],
     )
 
 
-def _uniform(batch: Batch, placed: FlatInstruction, value: Array, what: str) -> Array:
+def _uniform(batch: Batch, instruction: FlatInstruction, value: Array, what: str) -> Array:
     """A value that all threads of a warpgroup have to share, one for each warpgroup or one for all."""
     if value.size == 1:
         return value
@@ -272,7 +276,7 @@ def _uniform(batch: Batch, placed: FlatInstruction, value: Array, what: str) -> 
             f"wgmma: the threads of a warpgroup have different values of {what}, which have to be the same. "
             "Compute it from blockIdx, and from threadIdx / 128 at most."
         )
-        batch.report("wgmma", placed, threads, message)
+        batch.report("wgmma", instruction, threads, message)
     return np.ascontiguousarray(rows[:, 0])
 
 
@@ -332,16 +336,16 @@ def _are_apart(descriptor: int, extent: int, across: bool) -> bool:
 
 
 def _matrix(
-    placed: FlatInstruction, operand: Operand, name: str, extent: int, form: MmaForm, binding: Binding
+    instruction: FlatInstruction, operand: Operand, name: str, extent: int, form: MmaForm, binding: Binding
 ) -> Matrix:
     """Bind a descriptor."""
     source = binding.source(operand, "b64")
     type_, across = (form.a, form.layouts[0] == "col") if name == "A" else (form.b, form.layouts[1] == "row")
-    access = Access(binding.next_access(), placed, "shared", source.slot, 0, 8, 1, "read")
+    access = Access(binding.next_access(), instruction, "shared", source.slot, 0, 8, 1, "read")
     numbers = _numbers(type_)
 
     def matrix(batch: Batch, state: Warpgroups, groups: Array) -> tuple[Array, Array]:
-        words = _uniform(batch, placed, source.read(batch), f"the descriptor of {name}")
+        words = _uniform(batch, instruction, source.read(batch), f"the descriptor of {name}")
         words = np.broadcast_to(words, len(groups))
         if batch.shape.cluster_blocks > 1:
             _check_ranks(state, access, groups, words, lambda word: _places(word, extent, across), name)
@@ -358,7 +362,7 @@ def _matrix(
                     "tile as it is stored; rows that are to be the same are written out, too."
                 )
             if message:
-                state.report(placed, groups[which == i], message, address_of=variable)
+                state.report(instruction, groups[which == i], message, address_of=variable)
         inside = sound[which]
         table = np.stack([t if ok else np.zeros_like(t) for t, ok in zip(tables, sound, strict=True)])
         starts = groups // state.each * (batch.shared.pitch // CHUNK_BYTES)
@@ -401,7 +405,7 @@ def _check_ranks(
     ]
     everyone = np.arange(state.count)
     state.report(
-        access.placed,
+        access.instruction,
         everyone[np.isin(everyone // state.each % size, here)],
         f"wgmma: the descriptor of {name} has its block's rank in the bits of the leading offset. In a "
         "cluster the upper bits of an address in shared memory hold it: mask them, (address & 0x3ffff) >> 4.",
@@ -468,7 +472,7 @@ def _check_layouts(
     with state.reading(access, groups, places) as part:
         name, shown = describe_element(part, int(part.indices[wrong.reshape(-1)][0]))
     state.report(
-        access.placed,
+        access.instruction,
         groups[rows],
         f"wgmma: the descriptor says {_swizzle_name(int(own[rows][0]))}, and the tensor map that brought "
         f"{shown} {_swizzle_name(brought)}. Pass swizzle={own[rows][0]} to dotcu.tensor_map, or say "
@@ -490,20 +494,20 @@ def _swizzle_name(width: int) -> str:
 # Tuning Directives: .maxnreg, .maxntid, .minnctapersm".
 
 
-def bind_setmaxnreg(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def bind_setmaxnreg(instruction: FlatInstruction, binding: Binding) -> Rendezvous:
     """setmaxnreg.inc and setmaxnreg.dec."""
-    action, *flags = counted(placed.instruction.flags, 3)
+    action, *flags = counted(instruction.ptx.flags, 3)
     require(action in ("inc", "dec") and flags == ["sync", "aligned"])
-    wanted = immediate(only(placed.instruction.operands))
+    wanted = immediate(only(instruction.ptx.operands))
 
     def step(batch: Batch, state: Warpgroups, groups: Array) -> None:
         if wanted % 8 or not 24 <= wanted <= 256:
             what = f"{wanted} registers a thread: setmaxnreg takes a multiple of 8 from 24 to 256."
-            batch.report("setmaxnreg", placed, state.threads(groups), what)
+            batch.report("setmaxnreg", instruction, state.threads(groups), what)
             return
-        state.resize(placed, groups, wanted, grows=action == "inc")
+        state.resize(instruction, groups, wanted, grows=action == "inc")
 
-    return _of_groups(placed, binding, step)
+    return _of_groups(instruction, binding, step)
 
 
 # Other instructions that touch the registers of wgmma.
@@ -513,13 +517,13 @@ def wgmma_registers(code: Sequence[FlatInstruction]) -> frozenset[str]:
     """Return the names of the registers that hold accumulators, or A, of some wgmma, or copies of these."""
     names = {
         register.name
-        for placed in code
-        if placed.instruction.opcode == "wgmma"
-        for operand in placed.instruction.operands[:2]
+        for instruction in code
+        if instruction.ptx.opcode == "wgmma"
+        for operand in instruction.ptx.operands[:2]
         if isinstance(operand, Vector)
         for register in registers_of(operand)
     }
-    copies = [each for placed in code for each in _copied_registers(placed.instruction)] if names else []
+    copies = [each for instruction in code for each in _copied_registers(instruction.ptx)] if names else []
     missing = names
     while missing:
         missing = {to.name for to, source in copies if source.name in names} - names
@@ -527,10 +531,10 @@ def wgmma_registers(code: Sequence[FlatInstruction]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _copied_registers(instruction: Instruction) -> list[tuple[Register, Register]]:
+def _copied_registers(ptx: Instruction) -> list[tuple[Register, Register]]:
     """Return the target and the source of an instruction that copies a register, else nothing."""
-    if instruction.opcode == "mov" and len(instruction.operands) == 2:
-        to, source = instruction.operands
+    if ptx.opcode == "mov" and len(ptx.operands) == 2:
+        to, source = ptx.operands
         if isinstance(to, Register) and isinstance(source, Register):
             return [(to, source)]
     return []
@@ -540,15 +544,15 @@ _NO_RESULT = frozenset({"st", "red", "bar", "barrier"})
 
 
 def watched(
-    step: InstructionStep, placed: FlatInstruction, names: frozenset[str], binding: Binding
+    step: InstructionStep, instruction: FlatInstruction, names: frozenset[str], binding: Binding
 ) -> InstructionStep:
     """The step, which first sees to registers of wgmma that its instruction touches.
 
     Args:
-        step, placed, binding: The step of the instruction, the instruction, and where registers are.
+        step, instruction, binding: The step of the instruction, the instruction, and where registers are.
         names: The registers of wgmma.
     """
-    opcode, *_, operands = placed.instruction[:4]
+    opcode, *_, operands = instruction.ptx[:4]
     if opcode == "wgmma" or names.isdisjoint(r.name for operand in operands for r in registers_of(operand)):
         return step
     results = () if opcode in _NO_RESULT else operands[:1]
@@ -563,7 +567,7 @@ def watched(
             step(batch)
             return
         late = state.late_value(next(iter(reads))) if copies and reads and state.is_held else None
-        state.touch(placed, reads, writes, copies=copies)
+        state.touch(instruction, reads, writes, copies=copies)
         step(batch)
         if late is not None:
             threads, values = late

@@ -32,19 +32,19 @@ _SPACES = frozenset({"global", "shared", "shared::cta"})
 _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}
 
 
-def bind_wmma(placed: FlatInstruction, binding: Binding) -> InstructionStep:
+def bind_wmma(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
     """wmma.load, wmma.mma or wmma.store."""
-    return chosen(_KINDS, counted(placed.instruction.flags, 2, MANY)[0])(placed, binding)
+    return chosen(_KINDS, counted(instruction.ptx.flags, 2, MANY)[0])(instruction, binding)
 
 
-def _bind_mma(placed: FlatInstruction, binding: Binding) -> InstructionStep:
-    types = placed.instruction.types
+def _bind_mma(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
+    types = instruction.ptx.types
     if len(types) == 2:  # those of D and C; A and B are f16
         types = (types[0], "f16", "f16", types[1])
-    form = form_of(placed.instruction.flags, types, "wmma")
+    form = form_of(instruction.ptx.flags, types, "wmma")
     spelled = zip("dabc", (form.d, form.a, form.b, form.c), ("row", *form.layouts, "row"), strict=True)
     fragments = [_fragment_of(matrix, type_, form.shape, order) for matrix, type_, order in spelled]
-    return multiply_step(form, fragments, placed.instruction.operands, binding)
+    return multiply_step(form, fragments, instruction.ptx.operands, binding)
 
 
 Visit = Callable[[Batch], Iterator[tuple[Access, slice]]]
@@ -53,18 +53,18 @@ those lanes active that move them and the addresses ready."""
 
 
 def _matrix_in_memory(
-    placed: FlatInstruction, operands: Sequence[Operand], binding: Binding
+    instruction: FlatInstruction, operands: Sequence[Operand], binding: Binding
 ) -> tuple[WmmaFragment, WmmaFragment, Visit]:
     """Read the modifiers of a load or store, and its address and stride operands.
 
     Returns:
         The fragment as it lies in memory, as registers hold it (an accumulator by rows), and its accesses.
     """
-    action, matrix, *flags = counted(placed.instruction.flags, 2, MANY)
+    action, matrix, *flags = counted(instruction.ptx.flags, 2, MANY)
     order = [f for f in flags if f in ("row", "col")]
     spaces = [f for f in flags if f in _SPACES]
     shapes = [f for f in flags if f not in ("sync", "aligned", *order, *spaces)]
-    type_, layout, shape = only(placed.instruction.types), only(order), only(shapes)
+    type_, layout, shape = only(instruction.ptx.types), only(order), only(shapes)
     require(matrix in _MATRICES[action] and {"sync", "aligned"}.issubset(flags) and len(spaces) <= 1)
     pointer, *strides = counted(operands, 1, 2)
     fragment = _fragment_of(matrix, type_, shape, layout)
@@ -79,7 +79,9 @@ def _matrix_in_memory(
     width, word, pieces = min(8, size), fragment.word_bytes, fragment.pieces
     moves = []
     for start in range(0, fragment.piece_bytes, size):
-        access = Access(binding.next_access(), placed, space, address, offset, width, size // width, kind)
+        access = Access(
+            binding.next_access(), instruction, space, address, offset, width, size // width, kind
+        )
         byte = np.arange(pieces) * fragment.piece_bytes + start
         line, rest = np.divmod(byte.astype(np.uint64), np.uint64(fragment.line_bytes))
         moves.append((access, line, rest, slice(start // word, (start + size) // word)))
@@ -116,9 +118,9 @@ def _check_alignment(batch: Batch, access: Access, base: int) -> None:
     faults.refuse_misaligned(batch, access, address, np.arange(len(address)))
 
 
-def _bind_load(placed: FlatInstruction, binding: Binding) -> InstructionStep:
-    target, *operands = counted(placed.instruction.operands, 2, 3)
-    fragment, in_registers, visit = _matrix_in_memory(placed, operands, binding)
+def _bind_load(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
+    target, *operands = counted(instruction.ptx.operands, 2, 3)
+    fragment, in_registers, visit = _matrix_in_memory(instruction, operands, binding)
     targets = targets_of(target, fragment.registers, fragment.word_bytes, binding)
     word = unsigned(fragment.word_bytes)
 
@@ -136,9 +138,9 @@ def _bind_load(placed: FlatInstruction, binding: Binding) -> InstructionStep:
     return step
 
 
-def _bind_store(placed: FlatInstruction, binding: Binding) -> InstructionStep:
-    address, source, *stride = counted(placed.instruction.operands, 2, 3)
-    fragment, in_registers, visit = _matrix_in_memory(placed, (address, *stride), binding)
+def _bind_store(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
+    address, source, *stride = counted(instruction.ptx.operands, 2, 3)
+    fragment, in_registers, visit = _matrix_in_memory(instruction, (address, *stride), binding)
     sources = sources_of(source, fragment.registers, f"b{8 * fragment.word_bytes}", binding)
 
     def step(batch: Batch) -> None:
