@@ -23,9 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dotcu.simulator.machine.access import shared_part
+from dotcu.simulator.machine.access import describe_element, shared_part
 from dotcu.simulator.machine.async_copies import active_threads, in_flight
-from dotcu.simulator.machine.faults import describe_element
 from dotcu.simulator.machine.shape import WARP, Threads
 from dotcu.simulator.machine.state import Access, AccessPart, Batch
 from dotcu.simulator.program.inlining import FlatInstruction

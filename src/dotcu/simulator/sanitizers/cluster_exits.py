@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dotcu.simulator.machine.access import describe_element
 from dotcu.simulator.machine.async_copies import CopiesInFlight
 from dotcu.simulator.machine.clocks import NEVER, picked
-from dotcu.simulator.machine.faults import describe_element
 from dotcu.simulator.machine.shape import WARP, Threads
 from dotcu.simulator.machine.state import Access, Batch, LaunchState
 from dotcu.simulator.run import Array, shown_coordinates

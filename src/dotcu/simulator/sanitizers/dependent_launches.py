@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dotcu.simulator.machine.faults import describe_element
+from dotcu.simulator.machine.access import describe_element
 from dotcu.simulator.machine.state import AccessPart, Batch, LaunchState
 from dotcu.simulator.run import Array, LaunchWrites
 from dotcu.simulator.sanitizers.proxies import ProxyFence, is_later

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction
+from dotcu.simulator.machine.access import describe_element
 from dotcu.simulator.machine.clocks import NEVER, ClockTimes, picked
-from dotcu.simulator.machine.faults import describe_element
 from dotcu.simulator.machine.memory import Memory
 from dotcu.simulator.machine.shape import WARP, BatchShape, Threads
 from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState, SourceCheck

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dotcu.simulator.machine.access import describe_access, describe_element
 from dotcu.simulator.machine.async_copies import AsyncCopy, CopiesInFlight, in_flight
-from dotcu.simulator.machine.faults import describe_access, describe_element
 from dotcu.simulator.machine.memory import COPIED, WRITTEN
 from dotcu.simulator.machine.shape import Threads
 from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState

@@ -28,7 +28,7 @@ from dotcu.simulator.program.binding import (
 )
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import REVERSED, Array
-from dotcu.simulator.semantics.arithmetic.half import HALF
+from dotcu.simulator.semantics.arithmetic.float import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import canonical, flush, with_nan_of
 from dotcu.simulator.semantics.load_store import access_of, elements_of
 from dotcu.simulator.semantics.table import find_operation

@@ -10,17 +10,18 @@ from dotcu.simulator.machine.barriers import barriers
 from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import MANY, Binding, counted, require
 from dotcu.simulator.program.inlining import STACK_OPCODES, FlatInstruction
-from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
 from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
-from dotcu.simulator.semantics.arithmetic.float import FLOAT
-from dotcu.simulator.semantics.arithmetic.half import HALF
+from dotcu.simulator.semantics.arithmetic.float import FLOAT, HALF
 from dotcu.simulator.semantics.arithmetic.integer import (
+    BIT_FIELDS,
+    BYTES,
     INTEGER,
     LOGIC,
     PAIRS,
     VIDEO,
     bind_carry,
+    bind_lop3,
     checked_division,
 )
 from dotcu.simulator.semantics.async_copy.cp_async import bind_async_store, bind_async_update, bind_cp
@@ -35,6 +36,8 @@ from dotcu.simulator.semantics.load_store import (
     bind_isspacep,
     bind_ld,
     bind_mapa,
+    bind_mov,
+    bind_mov_wide,
     bind_st,
 )
 from dotcu.simulator.semantics.matrix.mma import bind_mma
@@ -46,7 +49,6 @@ from dotcu.simulator.semantics.matrix.tiles import (
 )
 from dotcu.simulator.semantics.matrix.wgmma import bind_setmaxnreg, bind_wgmma
 from dotcu.simulator.semantics.matrix.wmma import bind_wmma
-from dotcu.simulator.semantics.registers import bind_mov, bind_mov_wide
 from dotcu.simulator.semantics.table import Table, bind_elementwise, find_operation
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.machine.faults import FOREIGN, describe_miss, element_of
+from dotcu.simulator.machine.access import FOREIGN, describe_miss, element_of
 from dotcu.simulator.machine.memory import NULL_PAGE, WRITTEN, Buffer
 from dotcu.simulator.run import Array, shown_coordinates
 from dotcu.simulator.semantics.atomic import AT_ONCE, add_in_global, adds_in_any_order
-from dotcu.simulator.tile.elements import dtype_of, from_bits, is_float, rounded, to_bits
+from dotcu.simulator.tile.operations import dtype_of, from_bits, is_float, rounded, to_bits
 from dotcu.simulator.tile.races import MAX_FLAGS, Places, TileAccess
 from dotcu.simulator.tile.state import Binder, TileDecoder, TileLaunch, TileStep
 from dotcu.tile_ir.module import TileOperation, TileType

@@ -11,8 +11,15 @@ import numpy as np
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.builtins import fill
 from dotcu.simulator.tile.access import EXTENTS, MEMORY, TensorView
-from dotcu.simulator.tile.elements import constant, dtype_of, is_float
-from dotcu.simulator.tile.operations import COMPUTED, RegionBody, reduce_tiles, scan_tiles
+from dotcu.simulator.tile.operations import (
+    COMPUTED,
+    RegionBody,
+    constant,
+    dtype_of,
+    is_float,
+    reduce_tiles,
+    scan_tiles,
+)
 from dotcu.simulator.tile.state import (
     VIEWS,
     Binder,

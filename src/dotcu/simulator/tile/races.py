@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.machine.faults import PREPOSITIONS
+from dotcu.simulator.machine.access import PREPOSITIONS
 from dotcu.simulator.machine.memory import Buffer
 from dotcu.simulator.run import Array
 from dotcu.tile_ir.module import TileOperation

@@ -18,8 +18,7 @@ import numpy as np
 from dotcu.errors import SimulationError, UnsupportedInstruction
 from dotcu.simulator.machine.memory import Buffer, Memory, allocate
 from dotcu.simulator.run import PATIENCE_STEPS, REVERSED, AccessCost, Coordinates, Finding, Run
-from dotcu.simulator.tile.elements import from_bits
-from dotcu.simulator.tile.operations import COMPUTED, work_of
+from dotcu.simulator.tile.operations import COMPUTED, from_bits, work_of
 from dotcu.simulator.tile.races import BlockOrder, TileAccess, shadows_of
 from dotcu.tile_ir.module import (
     ELEMENT_BITS,

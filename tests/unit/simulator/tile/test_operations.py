@@ -11,8 +11,15 @@ import pytest
 from dotcu.errors import UnsupportedInstruction
 from dotcu.simulator.tile.access import update_of
 from dotcu.simulator.tile.decode import BINDERS
-from dotcu.simulator.tile.elements import constant, from_bits, rounded, to_bits
-from dotcu.simulator.tile.operations import COMPUTED, reduce_tiles, scan_tiles
+from dotcu.simulator.tile.operations import (
+    COMPUTED,
+    constant,
+    from_bits,
+    reduce_tiles,
+    rounded,
+    scan_tiles,
+    to_bits,
+)
 from dotcu.simulator.tile.state import TileDecoder
 from dotcu.tile_ir.module import Region, SourceLocation, TileConstant, TileFunction, TileOperation, TileType
 from dotcu.tile_ir.table import OPERATIONS, TERMINATORS

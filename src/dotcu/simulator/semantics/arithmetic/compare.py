@@ -14,7 +14,7 @@ from dotcu.simulator.machine.state import Batch, InstructionStep
 from dotcu.simulator.program.binding import Binding, counted, only, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
-from dotcu.simulator.semantics.arithmetic.half import ONE, flush_half, widen
+from dotcu.simulator.semantics.arithmetic.float import ONE, flush_half, widen
 from dotcu.simulator.semantics.arithmetic.integer import COMPARISONS
 from dotcu.simulator.semantics.arithmetic.rounding import flush, select
 from dotcu.simulator.semantics.table import (

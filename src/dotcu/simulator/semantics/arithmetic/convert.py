@@ -25,7 +25,7 @@ from dotcu.simulator.program.binding import (
 )
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
-from dotcu.simulator.semantics.arithmetic import half
+from dotcu.simulator.semantics.arithmetic.float import INFINITY, clip_below, round_half, saturate_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import (
     MODES,
     canonical,
@@ -104,8 +104,8 @@ def _integer_to_float(ptx: Instruction, to: str, source: str) -> Convert:
 
     def convert(a: Array) -> Array:
         if to in HALVES:
-            bits = half.round_half(odd_double(a), to, mode)
-            return half.saturate_half(bits, to) if "sat" in ptx.flags else bits
+            bits = round_half(odd_double(a), to, mode)
+            return saturate_half(bits, to) if "sat" in ptx.flags else bits
         if to == "f32":
             result = a.astype(np.float32) if mode == "rn" else narrow(odd_double(a), mode)
         else:
@@ -139,7 +139,7 @@ def _float_to_integer(ptx: Instruction, to: str, source: str) -> Convert:
     nan_value = np.array([nan], f"u{target.itemsize}").view(target)[0]
 
     def convert(a: Array) -> Array:
-        values = half.widen(a, source) if source in HALVES else a
+        values = widen(a, source) if source in HALVES else a
         if "ftz" in ptx.flags and source == "f32":
             values = flush(values)
         whole = to_whole(values.astype(np.float64))
@@ -168,7 +168,7 @@ def _float_to_float(ptx: Instruction, to: str, source: str) -> Convert:
     is_copy = to == "f32" and source in ("f32", "bf16") and not (ftz or "sat" in ptx.flags)
 
     def convert(a: Array) -> Array:
-        values = half.widen(a, source) if source in HALVES else a
+        values = widen(a, source) if source in HALVES else a
         if ftz and source == "f32" and to != "f16":  # to f16, ptxas drops .ftz (measured: CUDA 13.0)
             values = flush(values)
             if to == "f64":  # it flushes by an addition in f32, whose NaN is the canonical one
@@ -204,7 +204,7 @@ def _with_narrowed_nan(values: Array, result: Array, nan: int, dropped: int) -> 
 
 def _round_to(values: Array, to: str, mode: str) -> Array:
     if to in HALVES:
-        return half.round_half(values, to, mode)
+        return round_half(values, to, mode)
     if to == "f64":
         return values.astype(np.float64)
     if values.dtype == np.float64:
@@ -217,10 +217,10 @@ def _finish(result: Array, ptx: Instruction, to: str) -> Array:
     flags = ptx.flags
     if to in HALVES:
         if "satfinite" in flags:
-            is_infinite = (result & np.uint16(0x7FFF)) == half.INFINITY[to]
+            is_infinite = (result & np.uint16(0x7FFF)) == INFINITY[to]
             result = np.where(is_infinite, result - np.uint16(1), result)
-        result = half.clip_below(result, to) if "relu" in flags else result
-        return half.saturate_half(result, to) if "sat" in flags else result
+        result = clip_below(result, to) if "relu" in flags else result
+        return saturate_half(result, to) if "sat" in flags else result
     if "ftz" in flags and to == "f32":
         result = flush(result)
     return saturate(result) if "sat" in flags else result
@@ -294,8 +294,8 @@ def _to_pair(ptx: Instruction) -> Operation:
     mode = mode_of(ptx)
 
     def convert(high: Array, low: Array) -> Array:
-        upper = _finish(half.round_half(high, scalar, mode), ptx, scalar)
-        lower = _finish(half.round_half(low, scalar, mode), ptx, scalar)
+        upper = _finish(round_half(high, scalar, mode), ptx, scalar)
+        lower = _finish(round_half(low, scalar, mode), ptx, scalar)
         return (upper.astype(np.uint32) << np.uint32(16)) | lower
 
     return Operation(convert, to, ("f32", "f32"))
@@ -314,8 +314,8 @@ def _to_fp8(ptx: Instruction) -> Operation:
     scalar = source.removesuffix("x2")
 
     def convert(pair: Array) -> Array:
-        upper = half.widen((pair >> np.uint32(16)).astype(np.uint16), scalar)
-        lower = half.widen(pair.astype(np.uint16), scalar)
+        upper = widen((pair >> np.uint32(16)).astype(np.uint16), scalar)
+        lower = widen(pair.astype(np.uint16), scalar)
         return both(upper, lower)
 
     return Operation(convert, "b16", (source,))
@@ -336,7 +336,7 @@ def _from_fp8(source: str, ptx: Instruction) -> Convert:
 
     def convert(pair: Array) -> Array:
         values = np.ascontiguousarray(pair).view(np.uint8).view(kind).astype(np.float32)
-        bits = half.round_half(values, "f16")
-        return (half.clip_below(bits, "f16") if "relu" in ptx.flags else bits).view(np.uint32)
+        bits = round_half(values, "f16")
+        return (clip_below(bits, "f16") if "relu" in ptx.flags else bits).view(np.uint32)
 
     return convert

@@ -20,8 +20,15 @@ import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand
-from dotcu.simulator.machine import faults
-from dotcu.simulator.machine.access import of_rank, order_of, region_part, resolve
+from dotcu.simulator.machine.access import (
+    of_rank,
+    order_of,
+    region_part,
+    report_private,
+    report_read_only,
+    report_unmapped,
+    resolve,
+)
 from dotcu.simulator.machine.async_copies import active_threads, in_flight
 from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP, Threads
@@ -41,7 +48,7 @@ from dotcu.simulator.program.binding import (
 )
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
-from dotcu.simulator.semantics.arithmetic.half import HALF
+from dotcu.simulator.semantics.arithmetic.float import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
 from dotcu.simulator.semantics.async_copy.tensormap import check_map, map_access, read_map
@@ -296,9 +303,9 @@ def _spans(batch: Batch, access: Access, size: int) -> list[AccessPart]:
         if not fits.all():
             missed = positions[~fits]
             if part.region is not None:
-                faults.report_unmapped(batch, whole, address[~fits], missed)
+                report_unmapped(batch, whole, address[~fits], missed)
             else:
-                faults.report_private(batch, whole, batch.shared, address[~fits], missed)
+                report_private(batch, whole, batch.shared, address[~fits], missed)
             indices, positions = indices[fits], positions[fits]
         if len(positions):
             rows.append(part._replace(access=whole, indices=indices, positions=positions))
@@ -752,9 +759,9 @@ def _elements(batch: Batch, access: Access, box: CopyBox, distance: Array) -> Ac
         return part
     first, thread = addresses[:1].view(np.uint64), np.zeros(1, np.int64)
     if regions:
-        faults.report_read_only(batch, access, regions[0], first, thread)
+        report_read_only(batch, access, regions[0], first, thread)
     else:
-        faults.report_unmapped(batch, access, first, thread)
+        report_unmapped(batch, access, first, thread)
     return None
 
 

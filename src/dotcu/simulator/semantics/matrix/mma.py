@@ -32,7 +32,7 @@ from dotcu.simulator.program.binding import (
 )
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
-from dotcu.simulator.semantics.arithmetic.half import round_half, widen
+from dotcu.simulator.semantics.arithmetic.float import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused, with_nan_of
 from dotcu.simulator.semantics.matrix.tiles import read, sources_of, targets_of
 

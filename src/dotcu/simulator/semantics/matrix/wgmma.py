@@ -17,8 +17,8 @@ import numpy as np
 
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand, Register, Vector
+from dotcu.simulator.machine.access import describe_element
 from dotcu.simulator.machine.async_copies import active_threads
-from dotcu.simulator.machine.faults import describe_element
 from dotcu.simulator.machine.memory import RANK_BIT
 from dotcu.simulator.machine.shape import Threads
 from dotcu.simulator.machine.state import Access, Batch, InstructionStep

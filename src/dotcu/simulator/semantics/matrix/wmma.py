@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from dotcu.ptx.instructions import Operand
-from dotcu.simulator.machine import faults
+from dotcu.simulator.machine.access import refuse_misaligned
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP
 from dotcu.simulator.machine.state import Access, Batch, InstructionStep
@@ -115,7 +115,7 @@ def _check_alignment(batch: Batch, access: Access, base: int) -> None:
     address = np.broadcast_to(address.astype(np.uint64), batch.count())
     if access.space == "generic" and SHARED_WINDOW <= int(address[0]) < SHARED_WINDOW + WINDOW_BYTES:
         access, address = access._replace(space="shared"), address - np.uint64(SHARED_WINDOW)
-    faults.refuse_misaligned(batch, access, address, np.arange(len(address)))
+    refuse_misaligned(batch, access, address, np.arange(len(address)))
 
 
 def _bind_load(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
