@@ -96,11 +96,11 @@ class BlockBarriers:
         self.recheck()
         wanted = np.zeros(len(self.arrived), np.int64)
         wanted[keys] = count
-        alone = (self.arrived >= wanted) & (wanted > 0)
-        alone[self.key[self.key != _NOWHERE]] = False
-        if alone.any():
-            self.arrived[alone] %= wanted[alone]
-            batch.clocks.forget(np.flatnonzero(alone))
+        unawaited = (self.arrived >= wanted) & (wanted > 0)
+        unawaited[self.key[self.key != _NOWHERE]] = False
+        if unawaited.any():
+            self.arrived[unawaited] %= wanted[unawaited]
+            batch.clocks.forget(np.flatnonzero(unawaited))
 
     def _keys(self, number: Array) -> Array:
         """Return the barrier of each active thread, counted over all blocks."""

@@ -15,7 +15,7 @@ import numpy as np
 from dotcu.simulator.machine.access import describe_element
 from dotcu.simulator.machine.state import AccessPart, Batch, LaunchState
 from dotcu.simulator.run import Array, LaunchWrites
-from dotcu.simulator.sanitizers.proxies import ProxyFence, is_later
+from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence, is_later
 
 _DOES = {"read": "reads", "write": "writes", "atomic": "updates"}
 
@@ -79,12 +79,9 @@ class DependentLaunch:
         after, known = np.zeros(len(threads), bool), batch.clocks.known.of(threads)
         for wait in self._waits:
             for number, thread in enumerate(wait.threads.tolist()):
-                first = (
-                    wait.shape,
-                    np.full(len(threads), thread),
-                    wait.times.of(np.full(len(threads), number)),
-                )
-                after |= ~is_later(first, (batch.shape, threads, known))
+                times = wait.times.of(np.full(len(threads), number))
+                first = Moment(wait.shape, np.full(len(threads), thread), times)
+                after |= ~is_later(first, Moment(batch.shape, threads, known))
         self._waited[id(batch)][threads[after]] = True
         return after
 

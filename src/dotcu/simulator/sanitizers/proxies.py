@@ -35,8 +35,12 @@ def is_async(instruction: Instruction) -> bool:
     return instruction.opcode == "wgmma" or "bulk" in instruction.flags
 
 
-Moment = tuple[BatchShape, Array, ClockTimes]
-"""Threads with their times, for what comes first; with what they know of others', for what comes second."""
+class Moment(NamedTuple):
+    """Threads with their times, for what comes first; or with what they know of others', for the second."""
+
+    shape: BatchShape
+    threads: Array
+    clocks: ClockTimes
 
 
 class ProxyFence(NamedTuple):
@@ -101,7 +105,7 @@ class ProxyFence(NamedTuple):
         if shape is not self.shape:
             return np.zeros(len(threads), bool)
         at, there = self._place(threads)
-        return there & ~is_later((shape, threads, self.times.of(at)), second)
+        return there & ~is_later(Moment(shape, threads, self.times.of(at)), second)
 
     def joins(self, first: Moment, second: Moment) -> Array:
         """Return the mask of pairs one of which passed it, between the two."""
@@ -109,7 +113,7 @@ class ProxyFence(NamedTuple):
         shape, threads, _ = second
         if shape is self.shape:
             at, there = self._place(threads)
-            joined |= there & ~is_later(first, (shape, threads, self.known.of(at)))
+            joined |= there & ~is_later(first, Moment(shape, threads, self.known.of(at)))
         return joined
 
     def joins_by_others(self, first: Moment, second: Moment) -> Array:
@@ -120,10 +124,10 @@ class ProxyFence(NamedTuple):
     def _is_between(self, first: Moment, second: Moment, pair: Array) -> bool:
         """Return whether some thread passed it after a pair's first and before its second."""
         first, second = (
-            (shape, threads[pair], clocks.of(pair)) for shape, threads, clocks in (first, second)
+            Moment(shape, threads[pair], clocks.of(pair)) for shape, threads, clocks in (first, second)
         )
-        after = ~is_later(first, (self.shape, self.threads, self.known))
-        return bool((after & ~is_later((self.shape, self.threads, self.times), second)).any())
+        after = ~is_later(first, Moment(self.shape, self.threads, self.known))
+        return bool((after & ~is_later(Moment(self.shape, self.threads, self.times), second)).any())
 
 
 def is_later(first: Moment, second: Moment) -> Array:

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.machine.access import describe_element
 from dotcu.simulator.machine.clocks import NEVER, ClockTimes, picked
 from dotcu.simulator.machine.memory import Memory
@@ -26,10 +25,18 @@ from dotcu.simulator.machine.shape import WARP, BatchShape, Threads
 from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState, SourceCheck
 from dotcu.simulator.machine.undefined import HeldCheck, HeldLoad
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, warpgroups
-from dotcu.simulator.run import Array, LaunchWrites, shown_coordinates
+from dotcu.simulator.run import Array, LaunchWrites
 from dotcu.simulator.sanitizers.proxies import Moment, ProxyFence, is_async, is_later, known_of
+from dotcu.simulator.sanitizers.race_reports import (
+    check_overlap,
+    name_of,
+    report_proxy,
+    report_race,
+    report_source,
+    report_unawaited,
+    shown_line,
+)
 from dotcu.simulator.sanitizers.shadow import (
-    EVENT_BITS,
     LANE,
     STRONG,
     EventLog,
@@ -39,8 +46,6 @@ from dotcu.simulator.sanitizers.shadow import (
     ThreadAccess,
     event_of,
 )
-
-_VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 
 
 class Races:
@@ -170,7 +175,7 @@ class Races:
         if part.access.order.strong or value.size == 1 or self._at(part, index) is None:
             return
         if not self.events.has_finding(part):
-            _check_overlap(part, index, value)
+            check_overlap(part, index, value)
 
     def atomic(self, part: AccessPart, index: Array, order: Array | None) -> None:
         """Check an atomic against the weak accesses before it; it sees what came before, then publishes."""
@@ -262,7 +267,7 @@ class Races:
                     old = now.shadow.writes.take(places)
                     bad = event_of(old) >= since
                     if bad.any():
-                        _report_source(now, part, int(old[bad][0]), own[bad], int(now.indices[bad][0]))
+                        report_source(now, part, int(old[bad][0]), own[bad], int(now.indices[bad][0]))
                         return
 
         return check
@@ -313,8 +318,8 @@ def _check_read(at: ThreadAccess, part: AccessPart, index: Array) -> None:
             _compare_with(at, part, touch, shadow.writes, "write")
             if is_strong:
                 shadow.stamp_readers(touch, strong=True)
-                if (found := shadow.found(touch[0])) is not None:
-                    _see(at, shadow, touch[0], *found)
+                if (found := shadow.found(touch.granules)) is not None:
+                    _see(at, shadow, touch.granules, *found)
     if not is_strong:
         shadow.note(at)
 
@@ -334,7 +339,7 @@ def _check_unchanged(at: ThreadAccess, part: AccessPart) -> None:
         name, shown = describe_element(part, int(np.broadcast_to(at.indices, threads.shape)[bad[0]]))
         message = (
             f"race: it reads {shown} by ld.global.nc, for data that nothing writes during the launch, and "
-            f"{_who(event.shape, writer)} writes it at {_shown_line(at, event)}: the read may give the old "
+            f"{name_of(event.shape, writer)} writes it at {shown_line(at, event)}: the read may give the old "
             "value, whatever orders the two. Read it without __ldg(), and without const __restrict__ on the "
             "parameter, or pass a tensor that the kernel does not write."
         )
@@ -389,7 +394,8 @@ def _check_proxy(at: ThreadAccess, part: AccessPart, index: Array) -> None:
             writers = (old[spots[here]] & LANE).astype(np.int64) - shape.first * shape.pitch
             times = _times_at([events[number] for number in alike], at_event, writers)
             known = batch.clocks.known.of(threads[spots[here]])
-            first, second = (shape, writers, times), (batch.shape, threads[spots[here]], known)
+            first = Moment(shape, writers, times)
+            second = Moment(batch.shape, threads[spots[here]], known)
             bad = ~is_later(first, second)
             owners = None
             if part.region is None and shape.cluster_blocks > 1:
@@ -403,7 +409,7 @@ def _check_proxy(at: ThreadAccess, part: AccessPart, index: Array) -> None:
                 number = int(numbers[here][bad].min())
                 bad &= numbers[here] == number
                 spot, writer = int(index[spots[here][bad]][0]), int(writers[bad][0])
-                _report_proxy(at, part, events[number], writer, np.unique(second[1][bad]), spot)
+                report_proxy(at, part, events[number], writer, np.unique(second[1][bad]), spot)
                 return
 
 
@@ -424,10 +430,10 @@ def _check_tensor_map(at: ThreadAccess, part: AccessPart, address: int) -> None:
                 what, who = "fence.proxy.tensormap::generic.acquire.gpu [map], 128", "Who copies passes"
             if missing.any():
                 name, shown = describe_element(part, int(index[here][missing][0]))
-                writer = _who(event.shape, int(first[1][missing][0]))
+                writer = name_of(event.shape, int(first[1][missing][0]))
                 message = (
                     f"proxy-fence: this copy reads its tensor map at {shown}, which {writer} writes at "
-                    f"{_shown_line(at, event)}, through another proxy, which keeps the old map. "
+                    f"{shown_line(at, event)}, through another proxy, which keeps the old map. "
                     f"{who} {what}, between the two."
                 )
                 batch.report(
@@ -458,7 +464,7 @@ def _check_completion(at: ThreadAccess, part: AccessPart, index: Array) -> None:
             for wait in waits:
                 bad &= ~wait.releases(first, second)
             if bad.any():
-                _report_unawaited(at, part, event, int(first[1][bad][0]), second[1][bad], index)
+                report_unawaited(at, part, event, int(first[1][bad][0]), second[1][bad], index)
                 return
 
 
@@ -476,50 +482,23 @@ def _check_write(at: ThreadAccess, part: AccessPart, index: Array, value: Array)
         _publish(at, shadow, touch)
 
 
-def _check_overlap(part: AccessPart, index: Array, value: Array) -> None:
-    beaten = np.flatnonzero(part.view.take(index) != value)
-    if not len(beaten):
-        return
-    threads = part.batch.numbers(part.positions)[beaten]
-    name, shown = describe_element(part, int(index[beaten[0]] if index.size > 1 else index[0]))
-    message = (
-        f"race: several threads store different values to {shown} "
-        "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
-    )
-    part.batch.report("race", part.access.instruction, threads, message, address_of=name)
-
-
 def _check_atomic(at: ThreadAccess, part: AccessPart, order: Array | None) -> None:
     shadow = at.shadow
     shadow.settle()
     for touch in shadow.touches(at):
         _compare_with_all(at, part, touch)
-        before = shadow.found(touch[0])
+        before = shadow.found(touch.granules)
         own = _publish(at, shadow, touch)
         if order is not None and (before or own):
             both = zip(before or _NOTHING, own or _NOTHING, strict=True)
-            _see(at, shadow, touch[0], *(_found(b, o, touch[0], order) for b, o in both))
+            _see(at, shadow, touch.granules, *(_found(b, o, touch.granules, order) for b, o in both))
         # Who came last owns the place: it may well reset a counter that it alone has filled.
         last = touch
         if order is not None:
-            last = (touch[0][order], touch[1][order])
+            last = StampedPlaces(touch.granules[order], touch.stamps[order])
         shadow.stamp_write(last)
         if shadow.is_narrow(part.access.order):
             _compare_with(at, part, touch, shadow.writes, "write")
-
-
-def _report_source(at: ThreadAccess, part: AccessPart, old: int, threads: Threads, index: int) -> None:
-    """Report that the source of a copy was written before the copy was waited for."""
-    event = at.shadow.events[old >> EVENT_BITS]
-    writer = (old & int(LANE)) - event.shape.first * event.shape.pitch
-    name, shown = describe_element(part, index)
-    message = (
-        f"race: this copy reads {shown}, which {_who(event.shape, writer)} writes at "
-        f"{_shown_line(at, event)} before the copy has been waited for. A copy may read its source until "
-        "then, whatever barriers lie between: store after cp.async.wait_group (__pipeline_wait_prior), "
-        "and after __syncthreads() if another thread stores."
-    )
-    at.batch.report("race", part.access.instruction, threads, message, address_of=name)
 
 
 def _times_at(events: Sequence[MemoryEvent], of_event: Array, threads: Array) -> ClockTimes:
@@ -556,71 +535,8 @@ def _moments(at: ThreadAccess, event: MemoryEvent, old: Array, threads: Array) -
     """The threads of an earlier event, and those of now, as pairs that differ."""
     writers = (old & LANE).astype(np.int64) - event.shape.first * event.shape.pitch
     clocks = at.batch.clocks
-    return (event.shape, writers, event.times_of(writers)), (
-        at.batch.shape,
-        threads,
-        clocks.known.of(threads),
-    )
-
-
-_FENCES = {
-    "near": "fence.proxy.async.shared::cta",
-    "far": "fence.proxy.async.shared::cluster",
-    "global": "fence.proxy.async.global",
-}
-
-
-def _report_proxy(
-    at: ThreadAccess, part: AccessPart, event: MemoryEvent, writer: int, threads: Threads, index: int
-) -> None:
-    """Report an async access that no fence joins with the write before it.
-
-    Args:
-        event, writer: The write, and the thread that made it.
-        threads, index: Who accesses now, and the element.
-    """
-    batch, instruction = part.batch, at.access.instruction
-    name, shown = describe_element(part, index)
-    where = "global"
-    if part.region is None:
-        where = "near" if writer // event.shape.pitch == int(threads[0]) // event.shape.pitch else "far"
-    fence, call = _FENCES[where], "dotcu::tma_fence(), or " if where == "near" else ""
-    does = "writes" if at.access.action == "write" else "reads"
-    noun = "wgmma" if instruction.ptx.opcode == "wgmma" else "bulk copy"
-    message = (
-        f"proxy-fence: this {noun} {does} {shown}, which "
-        f"{_who(event.shape, writer)} writes at {_shown_line(at, event)}, through another proxy: a barrier "
-        f"alone does not make ordinary writes visible to it. Each writer calls {call}"
-        f'asm volatile("{fence};" ::: "memory"), after it has written and before the barrier.'
-    )
-    batch.report("proxy-fence", instruction, threads, message, address_of=name)
-
-
-def _who(shape: BatchShape, thread: int) -> str:
-    block, place = shape.coordinates(thread)
-    return f"thread {shown_coordinates(place)} of block {shown_coordinates(block)}"
-
-
-def _shown_line(at: ThreadAccess, event: MemoryEvent) -> str:
-    """The line of an earlier event, and its file if that is another one."""
-    location_of = at.batch.launch.decoded.location_of
-    file, line = location_of(event.access.instruction)
-    own_file, own_line = location_of(at.access.instruction)
-    if (file, line) == (own_file, own_line):
-        return "the same line"
-    return f"line {line}" if file == own_file else f"line {line} of {file}"
-
-
-def _report_unawaited(
-    at: ThreadAccess, part: AccessPart, event: MemoryEvent, writer: int, threads: Threads, index: Array
-) -> None:
-    name, shown = describe_element(part, int(index.reshape(-1)[0]))
-    message = (
-        f"proxy-fence: it {_VERB[at.access.action]} {shown}, which the copy of {_who(event.shape, writer)} "
-        f"at {_shown_line(at, event)} writes, and its thread has not waited until that is done: "
-        "cp.async.bulk.wait_group without .read waits for the writes, with .read for its reads alone."
-    )
-    part.batch.report("proxy-fence", at.access.instruction, threads, message, address_of=name)
+    now = Moment(at.batch.shape, threads, clocks.known.of(threads))
+    return Moment(event.shape, writers, event.times_of(writers)), now
 
 
 _NOTHING = (np.full(1, NEVER),) * 3
@@ -681,21 +597,21 @@ def _publish(
         clocks.release(at.threads)
     elif all(values.size == 1 and values.flat[0] == NEVER for values in (grid, block)):
         return None
-    turns = np.full(len(touch[1]), NEVER)
+    turns = np.full(len(touch.stamps), NEVER)
     releases = np.broadcast_to(_are_there(grid) | _are_there(block), turns.shape)
     threads = np.arange(at.batch.threads) if at.threads is None else at.threads
     if releases.any():
         turns[releases] = clocks.hand_out(threads[releases])
         if clocks.acquired is not None and _is_between_blocks(at, shadow):
-            places = np.broadcast_to(touch[0], turns.shape)[releases]
+            places = np.broadcast_to(touch.granules, turns.shape)[releases]
             clocks.acquired.join(turns[releases], places, shadow.turns_at(places))
     if block.ndim > 1 and shadow.is_global:
         block = block.max(axis=1)
     elif block.ndim > 1:
         # Apart from each other: what threads of the block see whose memory it is, and all of the cluster.
         warps = at.batch.shape.cluster_threads // WARP
-        rows = np.broadcast_to(block, (len(touch[1]), block.shape[1]))
-        near = np.where(_is_own(at, shadow, touch[0])[:, None], rows[:, :warps], NEVER)
+        rows = np.broadcast_to(block, (len(touch.stamps), block.shape[1]))
+        near = np.where(_is_own(at, shadow, touch.granules)[:, None], rows[:, :warps], NEVER)
         far = np.where(order.scope == "cta" or order.for_block, NEVER, rows[:, -warps:])
         block = np.concatenate((near, far), axis=1)
     shadow.publish(touch, (grid, block), turns)
@@ -737,7 +653,9 @@ def _compare_with_readers(at: ThreadAccess, part: AccessPart, touch: StampedPlac
             positions, stamps = np.repeat(np.arange(len(own)), len(stamps)), np.tile(stamps, len(own))
         threads = (np.arange(at.batch.threads) if at.threads is None else at.threads)[positions]
         each = at._replace(threads=threads, indices=picked(at.indices, positions))
-        _compare_with(each, part, (picked(places, positions), own[positions]), None, "read", old=stamps)
+        _compare_with(
+            each, part, StampedPlaces(picked(places, positions), own[positions]), None, "read", old=stamps
+        )
 
 
 def _compare_with(
@@ -788,7 +706,7 @@ def _compare_with(
     for number in np.flatnonzero(np.bincount(of_event[bad])).tolist():
         here = bad & (of_event == number)
         index = int(indices[here][0]) * shadow.granule // at.access.width - at.skew
-        _report(at, part, events[number], action, int(first[here][0]), threads[here], index)
+        report_race(at, part, events[number], action, int(first[here][0]), threads[here], index)
 
 
 def _is_apart(indices: Array) -> bool:
@@ -817,10 +735,10 @@ def _unordered(
     then = _times_at(events, of_event, first)
     foreign = np.array([event.shape is not shape for event in events])
     if foreign.all():
-        result = is_later((events[0].shape, first, then), (shape, second, known.of(second)))
+        result = is_later(Moment(events[0].shape, first, then), Moment(shape, second, known.of(second)))
     else:
         own = known_of(known, second, shape, first)
-        result = is_later((shape, first, then), (shape, second, own))
+        result = is_later(Moment(shape, first, then), Moment(shape, second, own))
         result |= at.batch.clocks.left_out(first, then, second, own.block)
         if foreign.any():
             result = np.where(foreign[of_event], then.grid >= picked(known.grid, second), result)
@@ -881,101 +799,3 @@ def _is_unheard(
             unheard[here[is_near]] = ~handovers.are_before(threads[is_near], event.turn, block[is_near])
             unheard[here[far]] = ~handovers.are_before(threads[far], event.turn, grid[far], blocks[far])
     return unheard
-
-
-def _is_left_out(at: ThreadAccess, event: MemoryEvent, first: int, second: int) -> bool:
-    thread, own = np.array([first]), np.array([second])
-    known = known_of(at.batch.clocks.known, own, event.shape, thread)
-    then = event.times_of(thread)
-    is_known = then.block < known.block
-    return bool((is_known & at.batch.clocks.left_out(thread, then, own, known.block)).any())
-
-
-def _report(
-    at: ThreadAccess,
-    part: AccessPart,
-    event: MemoryEvent,
-    action: str,
-    first: int,
-    second: Threads,
-    index: int,
-) -> None:
-    access = at.access
-    name, shown = describe_element(part, index)
-    done = event.access.action if event.access.action == "atomic" else action
-    pair = access.instruction.ptx, event.access.instruction.ptx
-    kind, remedy = "race", _remedy(at, event, first, int(second[0]))
-    if part.region is None and any(map(is_async, pair)):
-        kind, remedy = "proxy-fence", _async_remedy(*pair)
-    if event.shape is at.batch.shape and _is_left_out(at, event, first, int(second[0])):
-        remedy = (
-            f"One thread of its warp arrives for all: put __syncwarp() after what they {action}, before "
-            "that thread arrives."
-        )
-    of_rank = f" of rank {event.shape.rank}" if at.batch.launch.others else ""
-    message = (
-        f"{kind}: it {_VERB[access.action]} {shown}, which {_who(event.shape, first)}{of_rank} "
-        f"{_VERB[done]} at {_shown_line(at, event)}, and nothing orders the two. {remedy}"
-    )
-    threads = np.flatnonzero(np.bincount(second))
-    at.batch.report(kind, access.instruction, threads, message, address_of=name)
-
-
-def _async_remedy(later: Instruction, earlier: Instruction) -> str:
-    """Return how two accesses of shared memory are ordered, one of which is asynchronous."""
-    if is_async(later):
-        return (
-            "Before the asynchronous access, let the threads that accessed it arrive at a barrier, or at an "
-            "mbarrier, that the thread which issues it waits for."
-        )
-    return (
-        "First wait until the asynchronous access has ended, by the mbarrier of the copy or by its group: in "
-        "each of these threads, or in one thread and then at a barrier with the others."
-    )
-
-
-def _remedy(at: ThreadAccess, event: MemoryEvent, other: int, own: int) -> str:
-    earlier, later, pitch = event.access.instruction.ptx, at.access.instruction.ptx, event.shape.pitch
-    threads = event.shape.cluster_threads
-    if (
-        event.shape is at.batch.shape
-        and other // pitch != own // pitch
-        and other // threads == own // threads
-    ):
-        return (
-            "Both blocks are of one cluster: put cluster.sync() between them, or let one arrive at an "
-            "mbarrier of the other by .release.cluster, and the other wait for it by .acquire.cluster."
-        )
-    if event.shape.rank != at.batch.shape.rank:
-        return (
-            "They are of different GPUs: publish by a flag with __threadfence_system() before it is set and "
-            "after it is seen, or by .release.sys and .acquire.sys. Synchronization at gpu scope does "
-            "not reach another GPU."
-        )
-    if event.shape is not at.batch.shape or other // pitch != own // pitch:
-        if event.access.order.strong and at.access.order.strong:
-            return "Both are atomic only within a block: use the plain atomics, not those that end in _block."
-        return (
-            "Blocks run in any order: use an atomic, write to a tensor that the kernel does not read, set a "
-            "flag with __threadfence() before it is set and after it is seen, or split the kernel in two."
-        )
-    is_write = at.access.action == "write" and event.access.action != "atomic"
-    if earlier.location == later.location and is_write:
-        return (
-            "Use an atomic where several threads change the same place, or put __syncthreads() between them."
-        )
-    if at.access.order.exchange and event.access.order.strong and other // WARP != own // WARP:
-        return (
-            "volatile orders no two warps: put __syncthreads() between the write and the read, and between "
-            "the read and the next write."
-        )
-    if at.access.order.exchange and event.access.order.strong:
-        return (
-            "Since Volta the threads of a warp do not run in step, and volatile orders none of them: put "
-            "__syncwarp() between the write and the read, and between the read and the next write."
-        )
-    if "volatile" in (*earlier.flags, *later.flags):
-        return "Make both sides volatile or atomic, with __threadfence_block() before and after."
-    if other // WARP == own // WARP and pitch == WARP:
-        return "Put __syncwarp() between them (or __syncthreads())."
-    return "Put __syncthreads() between them (or __syncwarp(), if all is within one warp)."

@@ -199,7 +199,8 @@ class EventLog:
         numbers, all_pairs = np.broadcast_to(number, threads.shape), None
         if isinstance(number, int):
             _, pairs, all_pairs = np.unique(threads << 32 | own, return_index=True, return_inverse=True)
-            first, second = (shape, threads[pairs], times.of(pairs)), (own_shape, own[pairs], known.of(pairs))
+            first = Moment(shape, threads[pairs], times.of(pairs))
+            second = Moment(own_shape, own[pairs], known.of(pairs))
             numbers = numbers[pairs]
         joined = numbers < self.judged
         oldest = int(numbers.min(initial=len(self.known)))
@@ -216,7 +217,7 @@ class EventLog:
 def _some(moment: Moment, mask: Array) -> Moment:
     """The threads of a mask."""
     shape, threads, clocks = moment
-    return shape, threads[mask], clocks.of(np.flatnonzero(mask))
+    return Moment(shape, threads[mask], clocks.of(np.flatnonzero(mask)))
 
 
 def event_of(stamps: Array) -> Array:
@@ -224,15 +225,20 @@ def event_of(stamps: Array) -> Array:
     return (stamps >> np.uint64(EVENT_BITS)).astype(np.int64)
 
 
-StampedPlaces = tuple[Array, Array]
-"""Granules of a shadow, one for each thread of an access or one for all, and the threads' stamps."""
-_NO_STAMPS: StampedPlaces = (np.zeros(0, np.int64), np.zeros(0, np.uint64))
+class StampedPlaces(NamedTuple):
+    """Granules of a shadow, one for each thread of an access or one for all, and the threads' stamps."""
+
+    granules: Array
+    stamps: Array
+
+
+_NO_STAMPS = StampedPlaces(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
 def _refined(stamped: StampedPlaces, parts: int) -> StampedPlaces:
     """Return the stamps of granules for each of the parts of these."""
     places, stamps = stamped
-    return (places[:, None] * parts + np.arange(parts)).reshape(-1), np.repeat(stamps, parts)
+    return StampedPlaces((places[:, None] * parts + np.arange(parts)).reshape(-1), np.repeat(stamps, parts))
 
 
 class ShadowMemory:
@@ -309,7 +315,7 @@ class ShadowMemory:
         marked = (stamps if at.threads is None else stamps[at.threads]) | head
         each = width // self.granule
         first = (at.indices + at.skew) * each if each > 1 or at.skew else at.indices
-        return [(first + k if k else first, marked) for k in range(each)]
+        return [StampedPlaces(first + k if k else first, marked) for k in range(each)]
 
     def _refine(self, width: int) -> None:
         if self.granule and self.granule <= width:
@@ -388,9 +394,9 @@ class ShadowMemory:
         beaten = np.flatnonzero(last.take(indices) != stamps)[::-1]
         other[indices[beaten]] = stamps[beaten]
         if crowds:
-            lost = [(indices[apart], earlier[apart])]
+            lost = [StampedPlaces(indices[apart], earlier[apart])]
             if len(beaten):
-                lost += [(indices[beaten], before[beaten]), (indices[beaten], stamps[beaten])]
+                lost += [StampedPlaces(indices[beaten], each[beaten]) for each in (before, stamps)]
             self._keep_others(lost)
 
     def _keep_others(self, lost: Iterable[StampedPlaces]) -> None:
@@ -407,7 +413,7 @@ class ShadowMemory:
             repeated = (granules[1:] == granules[:-1]) & (((stamps[1:] ^ stamps[:-1]) & groups) == 0)
             is_other[1:] &= ~repeated
             if is_other.any():
-                self._crowding.append((granules[is_other], stamps[is_other]))
+                self._crowding.append(StampedPlaces(granules[is_other], stamps[is_other]))
                 self._crowding_count += int(np.count_nonzero(is_other))
         if self._crowding_count > _UNSORTED:
             self._sort_crowd()
@@ -435,7 +441,7 @@ class ShadowMemory:
         found = first[positions] + rank
         kept = np.ones(len(granules), bool)
         kept[found] = False
-        self._crowd = granules[kept], stamps[kept]
+        self._crowd = StampedPlaces(granules[kept], stamps[kept])
         return positions, stamps[found]
 
     def _sort_crowd(self) -> None:
@@ -446,7 +452,7 @@ class ShadowMemory:
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         latest = order[np.append(keys[1:] != keys[:-1], True)]
-        self._crowd = granules[latest], stamps[latest]
+        self._crowd = StampedPlaces(granules[latest], stamps[latest])
         if len(self._crowd[0]) > _CROWD:
             self._crowd, self.group = _NO_STAMPS, 0
 

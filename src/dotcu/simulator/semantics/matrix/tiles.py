@@ -200,15 +200,15 @@ def are_whole(lanes: Threads) -> bool:
 def _whole_only(batch: Batch, instruction: FlatInstruction, lanes: Threads) -> Threads:
     """Report the lanes whose warp lacks some; the others."""
     whole = (batch.warp_bits(lanes) == _EVERYONE)[lanes // WARP]
-    alone = lanes[~whole]
-    here = int(np.count_nonzero(alone // WARP == alone[0] // WARP))
+    partial = lanes[~whole]
+    here = int(np.count_nonzero(partial // WARP == partial[0] // WARP))
     message = (
         f"a matrix instruction that only {here} of a warp's {WARP} threads execute; every "
         "thread holds a part of the matrices, so all have to. The others returned, are kept out by a "
         "condition, or do not exist: take it out of the condition, and let the block be a multiple of "
         f"{WARP} threads."
     )
-    batch.report("barrier", instruction, alone, message)
+    batch.report("barrier", instruction, partial, message)
     return lanes[whole]
 
 
