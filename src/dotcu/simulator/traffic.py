@@ -161,7 +161,6 @@ class TrafficCounters:
         """Count what an access of the active lanes cost; `parts` is what was resolved of it.
 
         Args:
-            batch, access: The blocks that run together, and the access of their active lanes.
             parts: The parts of the access that are in bounds and aligned.
 
         Note:

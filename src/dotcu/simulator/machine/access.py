@@ -74,7 +74,6 @@ def refuse_misaligned(batch: Batch, access: Access, address: Array, positions: A
     """Report threads whose address is not a multiple of the access; the mask of all others.
 
     Args:
-        batch, access: The blocks that run together, and the access of their active threads.
         address, positions: The addresses, and which of the active threads these are.
     """
     bad = (address & np.uint64(access.bytes - 1)) != 0
@@ -104,7 +103,6 @@ def report_unmapped(
     """Report accesses outside every tensor, or the one that is meant, null pointers apart from the others.
 
     Args:
-        batch, access, address, positions: As of `refuse_misaligned`.
         meant: The region that the access has to stay in, if known.
     """
     null = address < NULL_PAGE
@@ -141,7 +139,6 @@ def describe_miss(
     """Return the message for an access that misses a region.
 
     Args:
-        said, nbytes, width: The access, as `describe_access` does, its bytes, and those of one element.
         region, place: The region that it had to stay in; the address, and the region that is there instead.
         remedy: What to do.
     """
@@ -200,7 +197,6 @@ def report_private(
     """Report accesses outside the shared memory of a block, the local memory of a thread, or one variable.
 
     Args:
-        batch, access, address, positions: As of `refuse_misaligned`.
         private: The shared, local or parameter memory.
     """
     is_shared, layout = private is batch.shared, batch.launch.decoded.layout
@@ -260,7 +256,6 @@ def report_other_block(batch: Batch, access: Access, ranks: Array, positions: Ar
     """Report accesses to shared memory of blocks of the cluster that must not be accessed so.
 
     Args:
-        batch, access, positions: As of `refuse_misaligned`.
         ranks, fault: The ranks in the addresses, and a key of `_OTHER_BLOCKS`.
     """
     kind, what = _OTHER_BLOCKS[fault]
@@ -499,7 +494,6 @@ def region_part(
     """The part of an access that is in a region of global memory.
 
     Args:
-        batch, access: The blocks that run together, and the access of their active threads.
         region, address: The region, and the addresses of the elements.
         positions: Which of the active threads these are; None for all of them.
     """
@@ -513,7 +507,6 @@ def shared_part(batch: Batch, access: Access, indices: Array, positions: Array |
     """The part of an access that is in shared memory.
 
     Args:
-        batch, access: The blocks that run together, and the access of their active threads.
         indices, positions: The elements, counted over all blocks, and which threads these are; None: all.
     """
     shared, width = batch.shared, access.width

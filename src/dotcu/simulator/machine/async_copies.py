@@ -138,9 +138,7 @@ class CopiesInFlight:
         """Take in a copy of some threads; its serial number.
 
         Args:
-            part, kind: The threads, and the shared memory that the copy holds; the kind of the copy.
             values: The elements that the copy writes; None if it only reads shared memory.
-            writes, sources: As of `AsyncCopy`.
         """
         for note in self.batch.on.target if values is not None else ():
             note(part, part.rows())

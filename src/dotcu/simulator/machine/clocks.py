@@ -110,7 +110,6 @@ class Handovers:
         """Return the mask of threads that handed something on after a turn and no later than one of each.
 
         Args:
-            threads, since: The threads, and the turn.
             until: For each thread the last turn that counts.
             blocks: The threads' blocks, of which one that knows it has to release it by then; None: it stays
                 in the block.
@@ -510,7 +509,6 @@ class VectorClocks:
         """Threads arrive at a barrier of their cluster.
 
         Args:
-            threads: The threads.
             relaxed: They release no more than a fence did before.
 
         Returns:
@@ -528,12 +526,7 @@ class VectorClocks:
         return times, grid, block
 
     def leave(self, threads: Threads, times: Array, grid: Array, block: Array) -> None:
-        """Threads leave a barrier of their cluster, and know what those who arrived there released.
-
-        Args:
-            threads: The threads.
-            times, grid, block: As `arrive` returned them, the latest of each cluster.
-        """
+        """Threads leave a barrier of their cluster, and know what those who arrived there released."""
         self.see(threads, grid + 1, block + 1, at_once=True)
         self._raise("times", threads, grid=times)
 

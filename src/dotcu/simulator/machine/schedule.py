@@ -379,7 +379,6 @@ def _carry_on(batch: Batch, block: DecodedBlock, first: int) -> None:
     """Run the rest of a block's steps with the undefined bits carried along.
 
     Args:
-        batch, block: The threads, and their decoded block.
         first: The index of the first of these steps.
     """
     carriers, (last, ending), kept = block.carriers()

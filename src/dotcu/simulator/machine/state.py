@@ -544,9 +544,6 @@ class Batch:
         """Report a finding of some threads at an instruction.
 
         Args:
-            kind, message: As `Finding` has them.
-            instruction, threads: The instruction, and the threads at fault; the finding names the first of
-                them.
             address_of: The variable or argument whose memory it was.
             count: How many threads were at fault, if more than these.
         """

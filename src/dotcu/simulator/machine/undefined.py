@@ -84,7 +84,6 @@ class UndefinedValues:
         """Set the undefined bits of a register in some threads.
 
         Args:
-            slot, threads: The register, and the threads.
             bits, checks: For each thread, or for all.
         """
         known = self.slots.get(slot)
@@ -162,7 +161,6 @@ class UndefinedValues:
 
         Args:
             checks, others: For each of the threads, the numbers of both checks.
-            threads: The threads.
         """
         for number, other in np.unique(np.stack((checks, others)), axis=1).T.tolist():
             joined = self._joined.setdefault(number, {}).setdefault(other, np.zeros(self.threads, bool))
@@ -173,7 +171,6 @@ class UndefinedValues:
 
         Args:
             threads: The threads that were in the block.
-            kept: The registers that are read later.
         """
         for slot in tuple(self.slots):
             known = self.slots[slot]

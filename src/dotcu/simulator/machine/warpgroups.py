@@ -136,12 +136,7 @@ class Warpgroups:
     def report(
         self, instruction: FlatInstruction, groups: Array, message: str, *, address_of: str = ""
     ) -> None:
-        """Report a misuse by some warpgroups.
-
-        Args:
-            instruction, groups: The instruction, and the warpgroups at fault, of which there may be none.
-            message, address_of: As `Finding` has them.
-        """
+        """Report a misuse by some warpgroups."""
         if len(groups):
             self.batch.report(
                 "wgmma", instruction, self.threads(np.sort(groups)), message, address_of=address_of
@@ -172,7 +167,6 @@ class Warpgroups:
         """wgmma.wait_group: all groups but the `pending` latest are complete.
 
         Args:
-            instruction, groups: The instruction, and the warpgroups that wait.
             pending: How many groups of theirs may be left.
         """
         if pending == 0 and (missing := groups[self.open[groups] >= 0]).size:
@@ -212,12 +206,7 @@ class Warpgroups:
             self._judge_registers(np.unique(groups // self.each))
 
     def resize(self, instruction: FlatInstruction, groups: Array, wanted: int, *, grows: bool) -> None:
-        """setmaxnreg: warpgroups have another number of registers a thread from now on.
-
-        Args:
-            instruction, groups: The instruction, and the warpgroups.
-            wanted, grows: The registers, and whether it is .inc, not .dec.
-        """
+        """setmaxnreg: warpgroups have another number of registers a thread from now on."""
         had = self.registers[groups]
         odd = (had > wanted if grows else had < wanted) & (had > 0)
         if odd.any():
@@ -264,7 +253,6 @@ class Warpgroups:
         """Note a wgmma: its sums, and the registers that hold its A, are not to be touched.
 
         Args:
-            instruction, groups: The instruction, and the warpgroups that issue it.
             sums, fragment: Its sums, and the registers of A; none if it is in shared memory.
         """
         number = self._number(instruction)
@@ -289,7 +277,6 @@ class Warpgroups:
         """Return the sums in some registers.
 
         Args:
-            instruction, slots: The wgmma that adds to them, and the registers.
             values: Makes matrices for some number of warpgroups.
             scatter: From matrices to the registers' values.
         """
@@ -320,7 +307,6 @@ class Warpgroups:
         """Write sums that are complete to their registers; report the others.
 
         Args:
-            instruction, groups: The instruction that touches the registers, and in which warpgroups.
             sums, silent: The sums that are in them, and whether nothing is reported.
         """
         for each in sums:
@@ -368,7 +354,6 @@ class Warpgroups:
         """The active threads are about to touch registers of some wgmma by an instruction that is none.
 
         Args:
-            instruction, reads, writes: The instruction, and the registers that it reads and writes.
             copies: It is a copy, which a compiler puts anywhere: it finds what the wgmma will give.
         """
         if self.is_held:
@@ -425,12 +410,7 @@ class Warpgroups:
                 self._copies[target] = known, instruction
 
     def require_fence(self, instruction: FlatInstruction, groups: Array, slots: Iterable[int]) -> None:
-        """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none.
-
-        Args:
-            instruction, groups: The wgmma, and the warpgroups that issue it.
-            slots: The registers of its accumulators and of A.
-        """
+        """Report warpgroups whose registers were touched since their last wgmma.fence, or that had none."""
         missing = groups[~self.fenced[groups]]
         self.report(
             instruction,

@@ -225,7 +225,6 @@ def droppable(code: Sequence[FlatInstruction], after: frozenset[str]) -> frozens
     """Return the names in a basic block that affect what follows through a select or a logical and, or alone.
 
     Args:
-        code: The instructions of the block.
         after: The names that are read after it.
     """
     firm, soft = set(after), set[str]()

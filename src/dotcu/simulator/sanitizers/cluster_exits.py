@@ -43,7 +43,6 @@ class RemoteAccesses:
         """Note that threads access the shared memory of other blocks, which have to be there until then.
 
         Args:
-            access, threads: The access, and who makes it.
             owners, offsets: For each thread the block of the batch whose memory it is, and the place in it.
         """
         shape = self.batch.shape

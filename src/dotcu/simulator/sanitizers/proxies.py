@@ -62,12 +62,7 @@ class ProxyFence(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, number: int, crosses: Iterable[str] = ()) -> ProxyFence:
-        """The fence that the active threads pass now.
-
-        Args:
-            batch, number: The blocks that run together, and the number of the next event.
-            crosses: See there.
-        """
+        """The fence that the active threads pass now."""
         threads, clocks = batch.numbers(), batch.clocks
         times, known = clocks.times.of(batch.active), clocks.known.of(batch.active)
         if known.block.ndim > 1:  # rows change in place

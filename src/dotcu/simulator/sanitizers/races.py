@@ -772,7 +772,6 @@ def _is_unheard(
     """Return the mask of ordered pairs whose first thread handed nothing on that the second has heard of.
 
     Args:
-        at, events, of_event, first, second: As of `_unordered`.
         ordered: The mask of pairs to look at.
     """
     unheard, clocks, shape = np.zeros(len(first), bool), at.batch.clocks, at.batch.shape

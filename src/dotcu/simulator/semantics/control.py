@@ -46,11 +46,7 @@ def _part(batch: Batch, number: int, instruction: FlatInstruction, *groups: Thre
 
 
 def guarded(step: InstructionStep, instruction: FlatInstruction, binding: Binding) -> InstructionStep:
-    """The step, run only in threads where the instruction's predicate holds; the other threads are counted.
-
-    Args:
-        step, instruction, binding: The step of the instruction, the instruction, and where its predicate is.
-    """
+    """The step, run only in threads where the instruction's predicate holds; the other threads are counted."""
     slot, negated = binding.guard(instruction.ptx)
     if slot < 0:
         return step

@@ -72,7 +72,6 @@ def access_of(
     """The access that an instruction makes at an address operand.
 
     Args:
-        instruction, address, space, binding: The instruction, and its address operand in a state space.
         count, action: Elements of each thread, and "read", "write" or "atomic".
         order: The memory ordering; None: that of the modifiers.
     """
@@ -157,7 +156,6 @@ def load(batch: Batch, access: Access, held: list[HeldLoad] | None = None) -> li
     """The elements that the active threads load, each as an array of bits.
 
     Args:
-        batch, access: The blocks that run together, and the access of their active threads.
         held: Gets what is undefined of the elements, and the checks that are due; None: they are made now.
     """
     if access.order.strong:
@@ -171,7 +169,6 @@ def load_parts(
     """Load the parts of an access that are in bounds.
 
     Args:
-        batch, access, parts: The threads, their access, and its parts.
         held: Takes the loads whose values nothing has written.
     """
     if len(parts) == 1 and parts[0].positions is None:
@@ -237,7 +234,6 @@ def store_elements(
     """Store the elements of the active threads, each an array of bits: one a thread, or one for all.
 
     Args:
-        batch, access: The blocks that run together, and the access of their active threads.
         values: Arrays of bits, one for each element.
         undefined: For each element what is undefined of it; None: nothing is.
     """

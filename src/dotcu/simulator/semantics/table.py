@@ -82,7 +82,6 @@ def computed(function: Callable[..., Array], operands: str, result: str = "t") -
     """Make operations that are one function of arrays.
 
     Args:
-        function: The function.
         operands: PTX types of the operands; `t` is the instruction's own, `b` the bits of that.
         result: PTX type of the result.
     """
@@ -131,11 +130,7 @@ def find_operation(tables: Iterable[Table], instruction: Instruction) -> Operati
 
 
 def bind_elementwise(operation: Operation, instruction: Instruction, binding: Binding) -> InstructionStep:
-    """The step that applies an operation to an instruction's operands.
-
-    Args:
-        operation, instruction, binding: The computation, the instruction, and where its registers are.
-    """
+    """The step that applies an operation to an instruction's operands."""
     destination, *operands = counted(instruction.operands, 1 + len(operation.sources))
     sources = [binding.source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
     target = binding.destination(destination)
@@ -146,12 +141,7 @@ def bind_elementwise(operation: Operation, instruction: Instruction, binding: Bi
 def step_of(
     operation: Operation, target: DestinationOperand, sources: list[SourceOperand]
 ) -> InstructionStep:
-    """The step that applies an operation to registers.
-
-    Args:
-        operation: The computation.
-        target, sources: The registers of the result and of the operands.
-    """
+    """The step that applies an operation to registers."""
     function = _adapted(operation.function, [s.adapt for s in sources])
     function = _stored(function, dtype_of(operation.result), target.dtype)
     return _STEPS[len(sources)](function, target.slot, *(s.slot for s in sources))

@@ -53,7 +53,6 @@ def carrier(
     """Return the step that carries what is undefined, and runs an instruction.
 
     Args:
-        instruction, binding: The instruction, and where its registers are.
         plain, outer: Its step, and the same under its guard.
     """
     ptx = instruction.ptx

@@ -56,7 +56,6 @@ class Rendezvous(NamedTuple):
         """Return the function that admits lanes to the basic block of that number.
 
         Args:
-            number: The block.
             guard: The slot of the instruction's predicate, -1 without one, and whether it is negated. Threads
                 where it does not hold take no part, and do not wait.
         """
@@ -214,7 +213,6 @@ def _check_sources(batch: Batch, instruction: FlatInstruction, source: Array, ma
     """Hold a finding of lanes that get the value of a lane which is not there, or which their mask omits.
 
     Args:
-        batch, instruction, mask: The blocks that run together, the shuffle, and its member mask.
         source, slot: The lane that each lane reads, and the register that gets the value.
     """
     lanes = batch.numbers()

@@ -101,7 +101,6 @@ def launch_tile(
     """Run a tile kernel over its whole grid, and note findings and counts in `run`.
 
     Args:
-        program, entry, params, memory, run, kernel, parameter_names, caller: As of `dotcu.simulator.launch`.
         grid: Tile blocks in x, y, z.
 
     Raises:

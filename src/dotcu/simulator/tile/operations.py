@@ -98,7 +98,6 @@ def rounded(values: Array, element: str, mode: str = "nearest_even") -> Array:
     """Return float32 or float64 values rounded to a type, as they are held.
 
     Args:
-        values, element: The values, and the type to round to.
         mode: The dialect's word for the rounding mode.
     """
     if element in _HALVES:
@@ -681,7 +680,6 @@ def reduce_tiles(operands: Sequence[Array], axis: int, body: RegionBody) -> list
     """Return tiles reduced along a dimension: halves of it are combined until one element is left.
 
     Args:
-        operands, axis: The tiles, all of one shape, and the dimension.
         body: Combines elements; the dialect leaves the order open.
     """
     tiles = [np.moveaxis(np.asarray(tile), axis, 0) for tile in operands]
@@ -694,7 +692,6 @@ def scan_tiles(operands: Sequence[Array], axis: int, body: RegionBody, *, revers
     """Return the inclusive prefixes of tiles along a dimension.
 
     Args:
-        operands, axis, body: As of `reduce_tiles`.
         reverse: From the last element to the first.
     """
     tiles = [np.moveaxis(np.array(tile), axis, 0) for tile in operands]

@@ -298,7 +298,6 @@ class TileLaunch:
         """Report a finding at an operation.
 
         Args:
-            kind, message: As `Finding` has them.
             operation, elements: The operation, and how many elements were at fault.
             address_of: The argument or variable whose memory it was.
         """

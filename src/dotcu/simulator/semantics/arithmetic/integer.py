@@ -142,11 +142,7 @@ def _remainder(a: Array, b: Array) -> Array:
 def checked_division(
     step: InstructionStep, instruction: FlatInstruction, binding: Binding
 ) -> InstructionStep:
-    """Return the step of an integer division that reports threads which divide by zero.
-
-    Args:
-        step, instruction, binding: The step of div or rem, the instruction, and where its registers are.
-    """
+    """Return the step of an integer division that reports threads which divide by zero."""
     ptx = instruction.ptx
     if isinstance(ptx.operands[2], Immediate):
         return step

@@ -99,7 +99,6 @@ def extreme(a: Array, b: Array, *, largest: bool, nan: bool, signs: bool) -> Arr
     """min or max; -0 is less than +0.
 
     Args:
-        a, b: The operands.
         largest, nan: True for max, not min; true if a NaN wins over a number.
         signs: True for .xorsign.abs: of the magnitudes, with the product's sign.
     """
@@ -229,7 +228,6 @@ def fused(a: Array, b: Array, c: Array, mode: str) -> Array:
     """a * b + c with one rounding.
 
     Args:
-        a, b, c: The operands.
         mode: The rounding mode, of `MODES`.
     """
     if a.dtype == np.float64:

@@ -399,9 +399,7 @@ def _boxes(
     """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}].
 
     Args:
-        instruction, operand, binding: The instruction, and its map with coordinates.
         offsets: Of im2col, which a store has none of; None where the instruction copies boxes.
-        access: The access to shared memory, which a store reads.
         chosen: Which of the active threads ask for boxes.
     """
     address, coordinates = vector(operand, 2)
@@ -536,7 +534,6 @@ def _pixel_fault(
     """The same for what only im2col asks for.
 
     Args:
-        tensor, at, stores: As for `_fault`.
         offsets: From the filter's first pixel, in W, H and D; none of a store.
     """
     first, last = tensor.lower_corner[::-1], _last_pixel(tensor)[::-1]
@@ -570,9 +567,6 @@ def _one_of_each_warp(operand: Operand, access: Access, binding: Binding) -> Cal
     """Choose one thread of each warp where all of its threads ask for the same store, else all threads.
 
     A warp in step issues it once, after all that its threads have done: kernels of cuDNN rely on it.
-
-    Args:
-        operand, access: The map and the coordinates, and the access to shared memory.
     """
     slots = [access.slot, *(binding.register(r).slot for r in registers_of(operand))]
 
@@ -598,7 +592,6 @@ def _bind_box_in(
     """A box that is loaded, or, where there are offsets, a column of pixels by im2col.
 
     Args:
-        instruction, binding: The instruction.
         operands: Shared memory, the map with coordinates, and the mbarrier.
         offsets, mask: Of im2col, and of multicast.
     """
@@ -862,7 +855,6 @@ def pixels_at(tensor: Map, at: tuple[int, ...], offsets: tuple[int, ...]) -> Cop
     there: here the steps go on from it, to the end of its line.
 
     Args:
-        tensor, at: The map, and the channel and where the filter begins, the innermost first.
         offsets: Of the pixel from there, in W, H and D; none of a store.
     """
     lines = list(zip(tensor.steps[1:-1], tensor.lower_corner, _last_pixel(tensor), strict=True))
@@ -886,7 +878,6 @@ def _rows_at(tensor: Map, first: int, starts: Array, inside: Array) -> CopyBox:
     """A box of the rows that begin at some offsets, from an element on.
 
     Args:
-        tensor, first: The map, and the innermost coordinate.
         starts, inside: For each row its bytes from the tensor's address, and whether it is in the tensor.
     """
     low, high = max(0, -first), min(tensor.box[0], tensor.sizes[0] - first)

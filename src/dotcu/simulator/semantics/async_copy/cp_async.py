@@ -99,7 +99,6 @@ def _issue(
     """Issue a copy of a row of elements for each active thread; its serial number, and where it goes.
 
     Args:
-        batch, target, kind: The blocks that run together, the access to shared memory, and the copy's kind.
         values, sources: What is copied, and the parts of global memory that it is read from.
     """
     serial, part = 0, None

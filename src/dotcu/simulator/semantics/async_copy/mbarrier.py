@@ -243,7 +243,6 @@ def object_access(
     """The access that an instruction makes to an mbarrier, or to other bytes that copies move.
 
     Args:
-        instruction, operand, space, binding: The instruction, and its operand of a state space.
         order, action: The memory ordering, and "read", "write" or "atomic".
         size: Bytes of each thread.
     """
@@ -327,7 +326,6 @@ def signal(
     """Note that the active threads' mbarriers are updated once copies have landed; return these mbarriers.
 
     Args:
-        batch, access: The blocks that run together, and the access of their active threads to mbarriers.
         copy: The serial number of the one copy that is tracked; None: all of the threads' copies so far.
         tx_bytes: Completed transactions; 0: an arrival.
         beside: What the copy writes, in whose block the mbarrier has to be.

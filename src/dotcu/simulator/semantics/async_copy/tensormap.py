@@ -33,7 +33,6 @@ def map_access(
     """The accesses to the two halves of a map, each a multiple of 64 bytes.
 
     Args:
-        instruction, operand, space, binding: The instruction, and the map's address in a state space.
         action: "read" or "write".
     """
     half = object_access(instruction, operand, space, binding, action=action)._replace(elements=_HALF)

@@ -315,7 +315,6 @@ def multiply_step(
     """Return the step that gathers A, B and C, multiplies, and scatters D.
 
     Args:
-        form, binding: The instruction's spelling, and where registers are.
         fragments, operands: Of D, A, B and C.
         expand: Makes the whole A of one whose nonzero half is given.
     """
@@ -355,12 +354,7 @@ def multiply_step(
 def _carry_undefined(
     batch: Batch, fragments: Sequence[FragmentLayout | WmmaFragment], slots: Sequence[Sequence[int]]
 ) -> None:
-    """Make rows of D undefined where those of A or C are, and columns where those of B are.
-
-    Args:
-        batch, fragments, slots: The blocks that run together, and the fragments of D, A, B and C, with the
-            slots of their registers.
-    """
+    """Make rows of D undefined where those of A or C are, and columns where those of B are."""
     lanes, undefined = batch.numbers(), batch.undefined
     plain = [fragment for fragment in fragments if isinstance(fragment, FragmentLayout)]
     if [fragment.transposed for fragment in plain] != [False, False, True, False]:

@@ -216,7 +216,6 @@ def sources_of(operand: Operand, count: int, type_: str, binding: Binding) -> li
     """The registers of a fragment that is read.
 
     Args:
-        operand, count: The operand, and the registers of the fragment.
         type_, binding: The PTX type, and where registers are.
 
     Raises:
@@ -231,7 +230,6 @@ def targets_of(operand: Operand, count: int, word_bytes: int, binding: Binding) 
     """The registers of a fragment that is written, as `sources_of`.
 
     Args:
-        operand, count, binding: As of `sources_of`.
         word_bytes: Bytes of a register.
     """
     elements = elements_of(operand)

@@ -546,12 +546,7 @@ _NO_RESULT = frozenset({"st", "red", "bar", "barrier"})
 def watched(
     step: InstructionStep, instruction: FlatInstruction, names: frozenset[str], binding: Binding
 ) -> InstructionStep:
-    """The step, which first sees to registers of wgmma that its instruction touches.
-
-    Args:
-        step, instruction, binding: The step of the instruction, the instruction, and where registers are.
-        names: The registers of wgmma.
-    """
+    """The step, which first sees to registers of wgmma that its instruction touches."""
     opcode, *_, operands = instruction.ptx[:4]
     if opcode == "wgmma" or names.isdisjoint(r.name for operand in operands for r in registers_of(operand)):
         return step
