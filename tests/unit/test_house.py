@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import grimp
 import pytest
 
 import dotcu
@@ -286,7 +285,7 @@ def test_a_public_function_of_three_parameters_lists_them() -> None:
     assert lacks_args(function)
 
 
-CIRCLES = {"benchmark": 8, "checking": 3, "simulator": 55}
+CIRCLES = {"benchmark": 8, "checking": 3}
 """The number of modules of each part that import each other in a circle. It may only shrink."""
 
 
@@ -318,7 +317,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 UNTESTED = {
-    "checking": 2, "cli": 1, "compile": 4, "profiling": 1, "shipping": 6, "simulator": 27,
+    "checking": 2, "cli": 1, "compile": 4, "profiling": 1, "shipping": 6, "simulator": 17,
     "tile_ir": 1, "tuning": 1,
 }  # fmt: skip
 """The number of modules of each part that no test file of their folder names. It may only shrink."""
@@ -354,42 +353,6 @@ def test_a_module_has_its_tests_at_the_mirrored_place() -> None:
 def test_a_class_name_means_one_thing() -> None:
     classes = [n.name for path in MODULES for n in parsed(path).body if isinstance(n, ast.ClassDef)]
     assert [name for name, count in Counter(classes).items() if count > 1] == []
-
-
-def circles(edges: dict[str, set[str]]) -> set[str]:
-    """The modules that are left once those are taken away, again and again, that import none that is left."""
-    left = dict(edges)
-    while free := [name for name, imports in left.items() if imports.isdisjoint(left)]:
-        for name in free:
-            del left[name]
-    return set(left)
-
-
-def test_no_modules_of_the_simulator_import_each_other_in_a_circle() -> None:
-    """Imports for types count, which import-linter's contract of its storeys leaves out."""
-    graph = grimp.build_graph("dotcu", exclude_type_checking_imports=False, cache_dir=None)
-    inside = {name for name in graph.modules if name.startswith("dotcu.simulator.")}
-    edges = {name: graph.find_modules_directly_imported_by(name) & inside for name in inside}
-    assert len(edges) > 40
-    assert circles(edges) == set()
-    storeys = (
-        "run",
-        "tensor_map",
-        "program",
-        "machine",
-        "semantics",
-        "sanitizers",
-        "traffic",
-        "tile",
-        "device",
-    )
-    height = {name: storeys.index(name.split(".")[2]) for name in inside}
-    height |= {name: storeys.index("run") for name in inside if name.endswith(".tensor_map")}
-    assert [(a, b) for a, imports in edges.items() for b in imports if height[a] < height[b]] == []
-
-
-def test_a_circle_of_imports_is_seen() -> None:
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"a", "b", "c"}
 
 
 def test_a_path_in_a_command_to_type_is_quoted() -> None:

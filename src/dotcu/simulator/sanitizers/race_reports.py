@@ -102,7 +102,8 @@ def report_unawaited(
     message = (
         f"proxy-fence: it {_VERB[at.access.action]} {shown}, which the copy of "
         f"{name_of(event.shape, writer)} at {shown_line(at, event)} writes, and its thread has not waited "
-        "until that is done: cp.async.bulk.wait_group without .read waits for the writes, with .read for its reads alone."
+        "until that is done: cp.async.bulk.wait_group without .read waits for the writes, with .read for its "
+        "reads alone."
     )
     part.batch.report("proxy-fence", at.access.instruction, threads, message, address_of=name)
 

@@ -46,7 +46,7 @@ def _part(batch: Batch, number: int, instruction: FlatInstruction, *groups: Thre
 
 
 def guarded(step: InstructionStep, instruction: FlatInstruction, binding: Binding) -> InstructionStep:
-    """The step, run only in threads where the instruction's predicate holds; the other threads are counted."""
+    """The step, run only in threads where the predicate holds; the other threads are counted."""
     slot, negated = binding.guard(instruction.ptx)
     if slot < 0:
         return step

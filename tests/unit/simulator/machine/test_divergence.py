@@ -1,4 +1,4 @@
-"""Barriers that not all threads of a block reach together: silent by default, reported on request."""
+"""Barriers (barriers.py) that not all threads of a block reach together: reported on request."""
 
 from __future__ import annotations
 

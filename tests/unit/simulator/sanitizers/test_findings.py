@@ -1,4 +1,4 @@
-"""Each kind of finding: right kind, line, block, thread, lanes and name."""
+"""Each kind of finding: right kind, line, block, thread, count and name. Also those of unwritten.py."""
 
 from __future__ import annotations
 

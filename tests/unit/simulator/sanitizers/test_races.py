@@ -1,4 +1,4 @@
-"""Races: what orders two accesses, and what does not. tests/wrong and tests/right hold whole kernels."""
+"""Races: what orders two accesses (races.py, shadow.py), and what a report says (race_reports.py)."""
 
 from __future__ import annotations
 

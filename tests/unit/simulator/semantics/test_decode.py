@@ -1,4 +1,4 @@
-"""Instructions that are not executed: the error lists each, with all of its lines."""
+"""Instructions that dispatch.py has no row for, or that are malformed: the error lists each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""128-bit values: moves, memory, and exchanges."""
+"""128-bit values: moves, memory, and exchanges. See load_store.py."""
 
 from __future__ import annotations
 

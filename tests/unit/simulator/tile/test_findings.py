@@ -1,4 +1,4 @@
-"""What the simulator finds in tile kernels: each kind of finding, by line, tensor and tile block."""
+"""Findings of tile kernels, by line, tensor and tile block; races.py has those between tile blocks."""
 
 from __future__ import annotations
 
