@@ -259,6 +259,7 @@ def launch(
         finally:
             traffic.add_to_run()
             run.earlier = () if races is None else races.writes(kernel)
+            state.on.clear()
 
 
 @functools.cache

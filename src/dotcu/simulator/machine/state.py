@@ -251,7 +251,6 @@ class Observers:
         publish: mbarriers, as words of shared memory, were initialised before all that follows.
         fence: The active threads pass a fence between some proxies.
         wait: The active threads have waited for the launch before.
-        exit: Threads have ended.
     """
 
     begin: list[Callable[[Batch], None]] = field(default_factory=list)
@@ -282,7 +281,11 @@ class Observers:
     publish: list[Callable[[Batch, Array], None]] = field(default_factory=list)
     fence: list[Callable[[Batch, frozenset[str]], None]] = field(default_factory=list)
     wait: list[Callable[[Batch], None]] = field(default_factory=list)
-    exit: list[Callable[[Batch, Threads], None]] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Tell nobody any more: what observers hold of a launch is free once it has ended."""
+        for functions in vars(self).values():
+            functions.clear()
 
 
 SourceCheck = Callable[[Threads], None]
@@ -588,8 +591,7 @@ class Batch:
 
     def _leave(self, threads: Threads | None) -> None:
         """Threads end: they returned, or were stopped."""
-        tell = self.on.exit or self.at_exit
-        ended = self.everyone() if threads is None and tell else threads
+        ended = self.everyone() if threads is None and self.at_exit else threads
         self.launch.ended += self.living if threads is None else len(threads)
         if threads is None:
             self.live[:] = False
@@ -601,8 +603,6 @@ class Batch:
             self.ended[slice(None) if threads is None else threads // self.shape.pitch] = self.rounds
         self.launch.progress += 1
         if ended is not None:
-            for note in self.on.exit:
-                note(self, ended)
             for leave in self.at_exit:
                 leave(ended)
 
