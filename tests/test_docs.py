@@ -225,6 +225,22 @@ def test_the_table_of_checks_is_the_catalogue() -> None:
     assert rows == [(name, FINDS[level][name], level.name.lower()) for name, level in CHECKS.items()]
 
 
+@pytest.mark.parametrize(
+    ("page", "heading"), [("simulator.md", "## Change the simulator"), ("check.md", "## Add a check")]
+)
+def test_the_files_and_names_that_contributors_are_told_to_edit_exist(page: str, heading: str) -> None:
+    section = (ROOT / "docs" / "howto" / page).read_text(encoding="utf-8").partition(f"\n{heading}\n")[2]
+    folders = (ROOT / "src" / "dotcu", ROOT / "tests")
+    paths = [path for folder in folders for path in folder.rglob("*") if "__pycache__" not in path.parts]
+    known = "\n".join(f"{path.as_posix()}{'/' * path.is_dir()}" for path in paths) + "\n"
+    named = re.findall(r"`([\w/]+(?:/|\.(?:py|cu)))`", section)
+    assert [name for name in named if f"/{name}\n" not in known] == []
+    source = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.suffix == ".py")
+    names = set(re.findall(r"`([A-Za-z_]\w+)`", section))
+    assert names
+    assert names - set(re.findall(r"\w+", source)) == set()
+
+
 def test_the_bound_in_the_docs_is_the_one_in_force() -> None:
     page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
     stated = re.findall(r"\*\*(\d+) times\*\*", page.partition("## The bound")[2].partition("\n## ")[0])
