@@ -284,15 +284,17 @@ class SimulationError(DotcuError, RuntimeError):
 
 
 class FindingError(SimulationError):
-    """The simulator found a fault in a kernel.
+    """The simulator found faults in kernels.
 
     Attributes:
-        finding: The simulator's `Finding`, with kind, file, line, block and thread of the fault.
+        finding: The first fault: a `Finding` of the simulator, with kind, file, line, block and thread.
+        findings: All of them; more than one where a run collects them.
     """
 
-    def __init__(self, finding: Any) -> None:
-        super().__init__(str(finding))
-        self.finding = finding
+    def __init__(self, *findings: Any) -> None:
+        super().__init__("\n".join(map(str, findings)))
+        self.finding = findings[0]
+        self.findings = findings
 
 
 class UnsupportedInstruction(SimulationError):

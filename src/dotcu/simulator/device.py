@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from dotcu.simulator.semantics.builtins import BUILTINS
 from dotcu.simulator.semantics.decode import decode
 from dotcu.simulator.traffic import TrafficCounters
 
+Language = Literal["cuda", "triton"]
+"""What kernels are written in."""
 MAX_BLOCK_THREADS = 1024
 # What the driver gives a cooperative launch for its grid-wide barrier (cooperative_groups.h).
 _WORKSPACE_BYTES = 256
@@ -45,8 +48,14 @@ class Program:
         heap: What its kernels have from malloc().
     """
 
-    def __init__(self, module: PtxModule, files: Mapping[str, str], texts: Mapping[str, str]) -> None:
-        self.module = module
+    def __init__(
+        self,
+        module: PtxModule,
+        files: Mapping[str, str],
+        texts: Mapping[str, str],
+        language: Language = "cuda",
+    ) -> None:
+        self.module, self.language = module, language
         self.files = {n: files.get(path, path) for n, path in module.files.items()}
         self._declared = dict(module.module_variables)
         functions = (name for name in module.bodies if not module.headers[name].is_entry)
@@ -59,7 +68,11 @@ class Program:
 
     @classmethod
     def parse(
-        cls, ptx: str, files: Mapping[str, str] | None = None, texts: Mapping[str, str] | None = None
+        cls,
+        ptx: str,
+        files: Mapping[str, str] | None = None,
+        texts: Mapping[str, str] | None = None,
+        language: Language = "cuda",
     ) -> Program:
         """Read a PTX file.
 
@@ -67,11 +80,12 @@ class Program:
             ptx: The text of the file.
             files: Names that findings use for the files of .file directives, by the directive's name.
             texts: The text of files that findings quote and that are on no disk, by the same names.
+            language: That of the kernels' source, in whose words findings speak.
 
         Raises:
             SimulationError: The text is not well-formed PTX.
         """
-        return cls(parse_module(ptx), files or {}, texts or {})
+        return cls(parse_module(ptx), files or {}, texts or {}, language)
 
     def write(self, name: str, data: bytes) -> None:
         """Write the first bytes of a variable."""
@@ -106,7 +120,7 @@ class Program:
                 self.addresses[variable.name] = allocate()
                 self.variables[variable.name] = initial_bytes(variable, self.addresses)
                 self._declared[variable.name] = variable
-        return decode(kernel, self.module, name, self.addresses)
+        return decode(kernel, self.module, name, self.addresses, self.language)
 
 
 def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> NDArray[np.uint8]:
@@ -253,6 +267,7 @@ def launch(
         DependentLaunch(state, run.earlier)
     if 0 in grid:
         return
+    run.launches[kernel] += 1
     with telemetry.during("simulate"), np.errstate(all="ignore"):
         try:
             execute(state)

@@ -196,6 +196,8 @@ class Run:
         patience: See there; None: `PATIENCE_STEPS`.
         remedy: What to do if a kernel that ends reaches one of the two; empty: pass a higher limit.
         watch: Told of each basic block that is next: its steps, lanes and place. It may raise.
+        progress: Told of each launch: its kernel, how many blocks have ended, and how many it has.
+        launches: How often each kernel was launched.
         findings: What was found, one for each kind and line of a kernel.
         output: What the kernels printed.
         counters: What was executed.
@@ -210,6 +212,8 @@ class Run:
     patience: int | None = None
     remedy: str = ""
     watch: Callable[[int, int, Callable[[], str]], None] | None = None
+    progress: Callable[[str, int, int], None] = lambda kernel, ended, blocks: None
+    launches: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
@@ -292,6 +296,7 @@ class Finding:
             neither is known.
         rank: Of the launch on several GPUs; None of another launch.
         tile: It is a tile kernel, which has no threads: `block` is the tile block, `lanes` are elements.
+        program: It is a Triton kernel: `block` is the program.
     """
 
     kind: str
@@ -307,13 +312,14 @@ class Finding:
     caller: str = ""
     rank: int | None = None
     tile: bool = False
+    program: bool = False
 
     def __str__(self) -> str:
         place = f"{file_line(self.file, self.line)}: " if self.line else ""
         count = f"{self.lanes} {'element' if self.tile else 'thread'}{'s' * (self.lanes != 1)}"
         if self.kind in OF_RACES and self.lanes >= ENOUGH_LANES and not self.tile:
             count = f"at least {count}"
-        first = f"block {shown_coordinates(self.block)}"
+        first = f"{'program' if self.program else 'block'} {shown_coordinates(self.block)}"
         first += "" if self.rank is None else f" of rank {self.rank}"
         first = f"tile {first}" if self.tile else f"thread {shown_coordinates(self.thread)} of {first}"
         who = f"{count}; first: {first}" if self.lanes > 1 or self.tile else first

@@ -112,12 +112,14 @@ def replaced(data: bytes, field: str, number: int, value: int) -> bytes | None:
     if data[_LAYOUT.size]:  # an im2col map, and tensormap.replace has the mode .tile alone
         return None
     values = list(_LAYOUT.unpack_from(data))
+    if not any(data):  # a map that is made field by field begins as zeros
+        values[0] = _MAGIC
     places = {
         "global_address": 1, "global_dim": 2, "global_stride": 2 + _RANK, "box_dim": 1 + 2 * _RANK,
         "element_stride": 1 + 3 * _RANK, "rank": -3, "elemtype": -2, "swizzle_mode": -1,
     }  # fmt: skip
     if field in ("interleave_layout", "fill_mode"):  # no map has another layout, or NaN outside the tensor
-        return data if values[0] == _MAGIC and value == 0 else None
+        return _LAYOUT.pack(*values).ljust(BYTES, b"\0") if values[0] == _MAGIC and value == 0 else None
     taken = {"swizzle_mode": len(_SWIZZLES), "elemtype": len(_TYPES), "rank": _RANK}
     if values[0] != _MAGIC or not 0 <= value < taken.get(field, 1 << 64):
         return None

@@ -70,6 +70,17 @@ def describe_access(access: Access) -> str:
     return f"{access.action} {PREPOSITIONS[access.action]} {access.bytes} bytes"
 
 
+_ALIGNED = {
+    "cuda": "Begin at an aligned element, or use narrower accesses.",
+    "triton": "Take back the tl.multiple_of() or tl.max_contiguous() that does not hold.",
+}
+_GUARDED = {
+    "cuda": "Guard the access by the size.",
+    "triton": "Pass mask= for the elements that are there, as in mask=offsets < n.",
+}
+"""What to do about a misaligned access, and about one outside its tensor, by the language of the source."""
+
+
 def refuse_misaligned(batch: Batch, access: Access, address: Array, positions: Array) -> Array:
     """Report threads whose address is not a multiple of the access; the mask of all others.
 
@@ -89,7 +100,7 @@ def refuse_misaligned(batch: Batch, access: Access, address: Array, positions: A
         message = (
             f"misaligned {describe_access(access)} {where}: the address is a multiple of "
             f"{first & -first}, and a {access.bytes}-byte access needs a multiple of {access.bytes}. "
-            "Begin at an aligned element, or use narrower accesses."
+            f"{_ALIGNED[batch.launch.decoded.language]}"
         )
         batch.report(
             "misaligned", access.instruction, batch.numbers(positions[bad]), message, address_of=name
@@ -123,7 +134,8 @@ def report_unmapped(
     if region is None:
         message = f"out-of-bounds {said} at {first:#x}, where nothing is mapped. {FOREIGN}"
     else:
-        message = describe_miss(said, access.bytes, access.width, region, (first, memory.find(first)))
+        place, remedy = (first, memory.find(first)), _GUARDED[batch.launch.decoded.language]
+        message = describe_miss(said, access.bytes, access.width, region, place, remedy)
     name = region.name if region else ""
     batch.report("out-of-bounds", access.instruction, batch.numbers(positions), message, address_of=name)
 
@@ -134,7 +146,7 @@ def describe_miss(
     width: int,
     region: Buffer,
     place: tuple[int, Buffer | None],
-    remedy: str = "Guard the access by the size.",
+    remedy: str,
 ) -> str:
     """Return the message for an access that misses a region.
 

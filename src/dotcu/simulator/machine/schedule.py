@@ -14,6 +14,7 @@ Threads in a loop that waits take their turn, so that some see each change befor
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +55,9 @@ def execute(launch: LaunchState) -> None:
     """Run every block of a launch to its end, or until it is known that there is none."""
     shapes = launch.shapes() if launch.run.seed != REVERSED else reversed([*launch.shapes()])
     parked: deque[Scheduler] = deque()
+    ended, blocks = 0, math.prod(launch.extent) * (1 + len(launch.others))
     while True:
+        launch.run.progress(launch.kernel, ended, blocks)
         shape = next(shapes, None)
         if shape is None and not parked:
             return
@@ -68,6 +71,7 @@ def execute(launch: LaunchState) -> None:
             for note in batch.on.end:
                 note(batch)
             batch.retire()
+            ended += batch.shape.blocks
             continue
         scheduler.park()
         parked.append(scheduler)

@@ -23,6 +23,7 @@ from dotcu.simulator.machine.undefined import HeldLoad, UndefinedValues
 from dotcu.simulator.program.basic_blocks import EXIT
 from dotcu.simulator.program.binding import Binding
 from dotcu.simulator.program.inlining import FlatInstruction, SourceLocations
+from dotcu.simulator.program.loads import LoadedValues
 from dotcu.simulator.program.variables import NONE, AddressOrigin, VariableLayout, VariableSpot
 from dotcu.simulator.run import OF_RACES, Array, Coordinates, Finding, Run
 
@@ -86,6 +87,8 @@ class DecodedKernel:
         is_debug: It was compiled for debugging, and registers hold the source's variables.
         unset: The slots of registers that may be read before they are written, where they hold variables: in
             code for debugging. Other code reads what it then drops.
+        language: That of its source: "cuda" or "triton".
+        loaded_values: Where loaded values end; None where each thread computes something of its own.
     """
 
     blocks: tuple[DecodedBlock, ...]
@@ -97,6 +100,8 @@ class DecodedKernel:
     meets_in_part: bool
     is_debug: bool
     unset: tuple[int, ...]
+    language: str = "cuda"
+    loaded_values: LoadedValues | None = None
 
 
 class MemoryOrder(NamedTuple):
@@ -570,6 +575,7 @@ class Batch:
             source=launch.source_line(file, line) if line else "",
             caller=launch.caller(address_of),
             rank=self.shape.rank if launch.others else None,
+            program=launch.decoded.language == "triton",
         )
         launch.run.report(finding, instruction.ptx.text)
 

@@ -28,8 +28,12 @@ def check_overlap(part: AccessPart, index: Array, value: Array) -> None:
     name, shown = describe_element(part, int(index[beaten[0]] if index.size > 1 else index[0]))
     message = (
         f"race: several threads store different values to {shown} "
-        "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
+        "in this instruction, and it is undefined which one remains. "
     )
+    if part.batch.launch.decoded.language == "triton":
+        message += "Give each element an address of its own, or use an atomic, such as tl.atomic_add."
+    else:
+        message += "Let one thread store, or use an atomic."
     part.batch.report("race", part.access.instruction, threads, message, address_of=name)
 
 
@@ -80,9 +84,9 @@ def report_proxy(
     batch.report("proxy-fence", instruction, threads, message, address_of=name)
 
 
-def name_of(shape: BatchShape, thread: int) -> str:
+def name_of(shape: BatchShape, thread: int, owner: str = "block") -> str:
     block, place = shape.coordinates(thread)
-    return f"thread {shown_coordinates(place)} of block {shown_coordinates(block)}"
+    return f"thread {shown_coordinates(place)} of {owner} {shown_coordinates(block)}"
 
 
 def shown_line(at: ThreadAccess, event: MemoryEvent) -> str:
@@ -129,7 +133,9 @@ def report_race(
     name, shown = describe_element(part, index)
     done = event.access.action if event.access.action == "atomic" else action
     pair = access.instruction.ptx, event.access.instruction.ptx
-    kind, remedy = "race", _remedy(at, event, first, int(second[0]))
+    is_triton = at.batch.launch.decoded.language == "triton"
+    remedy_of, owner = (_triton_remedy, "program") if is_triton else (_remedy, "block")
+    kind, remedy = "race", remedy_of(at, event, first, int(second[0]))
     if part.region is None and any(map(is_async, pair)):
         kind, remedy = "proxy-fence", _async_remedy(*pair)
     if event.shape is at.batch.shape and _is_left_out(at, event, first, int(second[0])):
@@ -139,7 +145,7 @@ def report_race(
         )
     of_rank = f" of rank {event.shape.rank}" if at.batch.launch.others else ""
     message = (
-        f"{kind}: it {_VERB[access.action]} {shown}, which {name_of(event.shape, first)}{of_rank} "
+        f"{kind}: it {_VERB[access.action]} {shown}, which {name_of(event.shape, first, owner)}{of_rank} "
         f"{_VERB[done]} at {shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
     threads = np.flatnonzero(np.bincount(second))
@@ -156,6 +162,21 @@ def _async_remedy(later: Instruction, earlier: Instruction) -> str:
     return (
         "First wait until the asynchronous access has ended, by the mbarrier of the copy or by its group: in "
         "each of these threads, or in one thread and then at a barrier with the others."
+    )
+
+
+def _triton_remedy(at: ThreadAccess, event: MemoryEvent, other: int, own: int) -> str:
+    """Return how two accesses of Triton programs, or of one, are ordered."""
+    earlier, later, pitch = event.access.instruction.ptx, at.access.instruction.ptx, event.shape.pitch
+    if event.shape is at.batch.shape and other // pitch == own // pitch:
+        if earlier.location == later.location:
+            return "Give each element an address of its own, or use tl.atomic_add or another atomic."
+        return "Both are in one program: put tl.debug_barrier() between them, or write to another tensor."
+    if event.access.order.strong and at.access.order.strong:
+        return 'Both are atomic only within a program: pass scope="gpu".'
+    return (
+        "Programs run in any order: let them access different elements, use tl.atomic_add or another atomic, "
+        'set a flag by an atomic with sem="release" and await it with sem="acquire", or launch two kernels.'
     )
 
 

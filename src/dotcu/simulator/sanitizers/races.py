@@ -36,6 +36,7 @@ from dotcu.simulator.sanitizers.race_reports import (
     report_unawaited,
     shown_line,
 )
+from dotcu.simulator.sanitizers.replicas import Replicas
 from dotcu.simulator.sanitizers.shadow import (
     LANE,
     STRONG,
@@ -57,6 +58,10 @@ class Races:
 
     def __init__(self, launch: LaunchState) -> None:
         self.events = EventLog(launch)
+        values = launch.decoded.loaded_values
+        self._replicas = None if values is None else Replicas(values)
+        if self._replicas is not None:
+            self.events.keep_back = self._replicas.keep_back
         self._memory = launch.memory
         pitch = BatchShape(grid=launch.extent, block=launch.block, first=0, blocks=1).pitch
         self._global = _shadows_of(launch.memory, self.events, pitch if launch.acquired is not None else 0)
@@ -93,6 +98,8 @@ class Races:
 
     def end(self, batch: Batch) -> None:
         """Forget a batch."""
+        if self._replicas is not None:
+            self._replicas.judge(batch)
         del self._shared[id(batch)]
         self.events.renew(batch)
         self._compared = {key: stamps for key, stamps in self._compared.items() if key[1] != id(batch)}
@@ -166,6 +173,8 @@ class Races:
 
     def write(self, part: AccessPart, index: Array, value: Array) -> None:
         """Check a write against all accesses before it; `value` is what it is about to store."""
+        if self._replicas is not None:
+            self._replicas.store(part)
         at = self._at(part, index)
         if at is not None:
             _check_write(at, part, index, value)
@@ -174,6 +183,8 @@ class Races:
         """Report threads of one instruction that stored different values at one place, after the store."""
         if part.access.order.strong or value.size == 1 or self._at(part, index) is None:
             return
+        if self._replicas is not None and part.region is None:
+            return  # threads that compute the same, in another order of rounding
         if not self.events.has_finding(part):
             check_overlap(part, index, value)
 
@@ -705,8 +716,29 @@ def _compare_with(
     bad = _unordered(at, shadow, events, of_event, first, threads, in_step=in_step)
     for number in np.flatnonzero(np.bincount(of_event[bad])).tolist():
         here = bad & (of_event == number)
-        index = int(indices[here][0]) * shadow.granule // at.access.width - at.skew
-        report_race(at, part, events[number], action, int(first[here][0]), threads[here], index)
+        _report_pairs(at, part, events[number], action, first[here], threads[here], indices[here])
+
+
+def _report_pairs(
+    at: ThreadAccess,
+    part: AccessPart,
+    event: MemoryEvent,
+    action: str,
+    first: Array,
+    second: Threads,
+    indices: Array,
+) -> None:
+    """Report pairs of threads that race, those that `keep_back` keeps back once it has judged them."""
+
+    def report(some: Array) -> None:
+        index = int(indices[some][0]) * at.shadow.granule // at.access.width - at.skew
+        report_race(at, part, event, action, int(first[some][0]), second[some], index)
+
+    certain = np.ones(len(first), bool)
+    if at.shadow.events.keep_back is not None:
+        certain = at.shadow.events.keep_back(at, event, action, first, second, report)
+    if certain.any():
+        report(certain)
 
 
 def _is_apart(indices: Array) -> bool:

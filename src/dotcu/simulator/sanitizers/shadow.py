@@ -10,7 +10,7 @@ before the next barrier, and then they are dropped unseen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -92,6 +92,10 @@ class MemoryEvent(NamedTuple):
         return self.times.of(threads if self.threads is None else np.searchsorted(self.threads, threads))
 
 
+KeepBack = Callable[["ThreadAccess", MemoryEvent, str, Array, Array, Callable[[Array], None]], Array]
+"""Takes an access, an earlier one, its action, the threads of both, and what reports some of these pairs."""
+
+
 class EventLog:
     """The events of a launch, numbered from 1.
 
@@ -100,12 +104,14 @@ class EventLog:
         fences: The fences of proxies so far; in `judged`, from which event on all are there.
         completions: For each event of an async write to global memory, the waits for it.
         forgotten: How often all was forgotten, so that long launches stay small.
+        keep_back: Returns which pairs of threads race for certain, and judges the others later; None: all do.
     """
 
     LIMIT = 1 << 18
 
     def __init__(self, launch: LaunchState) -> None:
         self.launch = launch
+        self.keep_back: KeepBack | None = None
         self.known: list[MemoryEvent | None] = [None]
         self.shadows: WeakSet[ShadowMemory] = WeakSet()
         self.fences: deque[ProxyFence] = deque()

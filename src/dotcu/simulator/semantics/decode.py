@@ -15,6 +15,7 @@ from dotcu.simulator.machine.state import DecodedBlock, DecodedKernel, Instructi
 from dotcu.simulator.program.basic_blocks import BasicBlock, basic_blocks, droppable, ends_block, live_out
 from dotcu.simulator.program.binding import Binding, NotExecuted, place_of
 from dotcu.simulator.program.inlining import FlatInstruction, FlatKernel
+from dotcu.simulator.program.loads import loaded_values
 from dotcu.simulator.program.opcodes import Refused, refusal, refuse_newer, work_of
 from dotcu.simulator.program.variables import (
     layout_variables,
@@ -30,12 +31,15 @@ from dotcu.simulator.semantics.undefined import MAY_BE_UNDEFINED, carrier, regis
 from dotcu.simulator.semantics.warp import Rendezvous
 
 
-def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[str, int]) -> DecodedKernel:
+def decode(
+    linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[str, int], language: str = "cuda"
+) -> DecodedKernel:
     """Turn a kernel into steps.
 
     Args:
         linked, name: The kernel, with its calls inlined, and its name.
         module, addresses: The PTX that it is of, and the address of each module variable.
+        language: That of its source.
 
     Raises:
         UnsupportedInstruction: Names every instruction that is not executed, with all of its lines.
@@ -74,6 +78,8 @@ def decode(linked: FlatKernel, module: PtxModule, name: str, addresses: Mapping[
         meets_in_part=any(_meets_in_part(instruction.ptx) for instruction in linked.code),
         is_debug=module.is_debug,
         unset=_slots_of(unset, linked, binding) if module.is_debug else (),
+        language=language,
+        loaded_values=loaded_values(linked.code) if language == "triton" else None,
     )
 
 

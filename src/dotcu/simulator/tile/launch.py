@@ -141,6 +141,7 @@ def launch_tile(
         launch.start(params)
     if 0 in grid:
         return
+    run.launches[kernel] += 1
     with telemetry.during("simulate"), np.errstate(all="ignore"), _whole(kernel):
         try:
             launch.execute()

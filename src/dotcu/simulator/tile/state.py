@@ -226,6 +226,7 @@ class TileLaunch:
         elif self.run.seed is not None and not self.decoded.may_wait():
             self._sequence = np.random.default_rng(self.run.seed).permutation(count).tolist()
         for number in range(count):
+            self.run.progress(self.kernel, number, count)
             self.block = self.coordinates(number)
             self._block_steps = 0
             self.order.begin()
