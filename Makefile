@@ -16,8 +16,13 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile
 # The compiler of CUDA Tile C++ has an NVRTC of its own, which cannot stand beside the one that torch pins.
 TILE  := $(VENV)/share/dotcu/tile
 
+# Triton, beside a torch that does not bring it: only the tests of Triton kernels see it.
+TRITON := $(VENV)/share/dotcu/triton
+
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator checking test_house.py test_public_names.py)
+
+TRITON_TESTS := $(wildcard tests/unit/kernel/test_triton_*.py) tests/unit/sanitizing tests/unit/cli/test_sanitize.py
 
 CUDA_FILES = $(shell find src tests $(wildcard examples) benchmarks -name '*.cu' -o -name '*.cuh' | sort)
 
@@ -33,7 +38,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-torch quick test-all check gpu figures counts lint format docs collected clean
+.PHONY: help install demo test test-torch test-triton quick test-all check gpu figures counts lint format docs collected clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -64,6 +69,12 @@ demo: $(STAMP)  ## a tour in ten seconds: a race explained by line, an operator 
 test: $(STAMP)  ## lint, build the docs, run the quick tests
 	@$(MAKE) --no-print-directory -j 2 lint docs collected
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow'
+
+test-triton: $(STAMP)  ## the tests of Triton kernels, with a Triton of their own (some 200 MB)
+	@cmp -s requirements-triton.txt $(TRITON)/requirements.txt || { rm -rf $(TRITON); \
+		echo "make: installing Triton (requirements-triton.txt) into $(TRITON)"; \
+		$(PIP) --no-deps --target $(TRITON) -r requirements-triton.txt && cp requirements-triton.txt $(TRITON)/requirements.txt; }
+	@PYTHONPATH=$(abspath $(TRITON)) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(TRITON_TESTS)
 
 # An environment of its own. A CUDA build of torch pins parts of CUDA, so constraints.txt must not; nor may a
 # constraint of pip's own configuration hold back the torch that was asked for.

@@ -14,7 +14,7 @@ from dotcu.kernel import Kernel, simulate
 from dotcu.kernel.arguments.pack import Placement, PointerPacker, TensorPacker, expanded, pack
 from dotcu.kernel.config import read_config
 from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
-from dotcu.kernel.simulation import FunctionMode
+from dotcu.kernel.simulated_memory import FunctionMode
 from dotcu.operator import Overload
 
 

@@ -118,8 +118,8 @@ def reads_without_a_bound(node: ast.AST) -> bool:
 
 
 DOORS: dict[str, tuple[Rule, tuple[str, ...], str]] = {
-    # kernel/simulation.py passes on what a kernel's own printf says, as the driver does on a GPU
-    "only cli prints": (prints, ("cli/", "kernel/simulation.py"), "print('x')"),
+    # kernel/simulated_memory.py passes on what a kernel's own printf says, as the driver does on a GPU
+    "only cli prints": (prints, ("cli/", "kernel/simulated_memory.py"), "print('x')"),
     "only process.py starts programs": (starts_a_program, ("process.py",), "import subprocess"),
     "only settings.py reads the environment": (reads_the_environment, ("settings.py",), "os.environ['HOME']"),
     "only operator/register.py touches the dispatcher": (

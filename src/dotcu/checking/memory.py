@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from dotcu.errors import BodyError
 from dotcu.kernel.arguments.memory import extent, is_plain
-from dotcu.kernel.simulation import ALLOCATE, OperatorMode
+from dotcu.kernel.simulated_memory import ALLOCATE, OperatorMode
 from dotcu.operator import Sample
 from dotcu.operator.execution import around_bodies
 

@@ -20,7 +20,7 @@ from dotcu.checking.numerics import Oracle, oracle, outputs
 from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.launch_policy import current_scope
-from dotcu.kernel.simulation import FunctionMode
+from dotcu.kernel.simulated_memory import FunctionMode
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies
 

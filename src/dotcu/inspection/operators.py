@@ -25,7 +25,7 @@ from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.launch import KernelRequest, listening_for_kernels
 from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
-from dotcu.kernel.simulation import FunctionMode, OperatorMode
+from dotcu.kernel.simulated_memory import FunctionMode, OperatorMode
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.execution import around_bodies
 from dotcu.simulator import Counters

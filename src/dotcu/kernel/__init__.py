@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from dotcu.kernel.module import DeviceVariable, Kernel, KernelAttributes, Module
     from dotcu.kernel.ranks import Peers, all_gather, peers, simulate_ranks, workspace
     from dotcu.kernel.shape_queries import by_layout, capability, cdiv, is_aligned, sm_count
-    from dotcu.kernel.simulation import active_run, simulate, tracking_allocations
+    from dotcu.kernel.simulated_memory import active_run, tracking_allocations
+    from dotcu.kernel.simulation import simulate
 
 __all__ = [
     "DeviceVariable",
@@ -55,7 +56,8 @@ _HOMES = {
     "module": ("DeviceVariable", "Kernel", "KernelAttributes", "Module"),
     "ranks": ("Peers", "all_gather", "peers", "simulate_ranks", "workspace"),
     "shape_queries": ("by_layout", "capability", "cdiv", "is_aligned", "sm_count"),
-    "simulation": ("active_run", "simulate", "tracking_allocations"),
+    "simulated_memory": ("active_run", "tracking_allocations"),
+    "simulation": ("simulate",),
 }
 
 

@@ -135,10 +135,8 @@ def _launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | 
 
 def default_device(launched: str = "") -> LaunchDevice:
     """Return the device of a kernel without tensors: a `simulate()` block, the current GPU, the simulator."""
-    from dotcu.kernel.simulation import (  # a launch on tensors of a GPU needs none
-        active_run,
-        simulated_device,
-    )
+    from dotcu.kernel.simulated_memory import active_run
+    from dotcu.kernel.simulation import simulated_device
 
     if active_run() is None:
         if launched:

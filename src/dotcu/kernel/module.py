@@ -431,7 +431,8 @@ def _assembled_target() -> Target:
         scope.recording.asked_device()
     if scope.gpu is not None:
         return _assembled(gpu_target(scope.gpu))
-    from dotcu.kernel.simulation import DEFAULT_ARCH, active_run
+    from dotcu.kernel.simulated_memory import active_run
+    from dotcu.kernel.simulation import DEFAULT_ARCH
 
     run = active_run()
     if run is not None:

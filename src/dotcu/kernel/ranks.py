@@ -22,7 +22,8 @@ from torch import Tensor
 from dotcu.errors import ArgumentError, CaptureError, SimulationError, UsageError
 from dotcu.kernel import cuda
 from dotcu.kernel.arguments.values import describe
-from dotcu.kernel.simulation import active_rank, active_run, simulate, tracking_allocations
+from dotcu.kernel.simulated_memory import active_run, tracking_allocations
+from dotcu.kernel.simulation import active_rank, simulate
 
 OfRank = TypeVar("OfRank")
 Together = Callable[[Sequence[Any]], Sequence[Any]]

@@ -92,7 +92,8 @@ def _device_of(tensor: Tensor | torch.device | str, query: str) -> torch.device:
 
 
 def _simulated_capability() -> tuple[int, int]:
-    from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, capability_of
+    from dotcu.kernel.simulated_memory import active_run, capability_of
+    from dotcu.kernel.simulation import DEFAULT_ARCH
 
     run = active_run()
     return capability_of(run.arch if run is not None else DEFAULT_ARCH)

@@ -23,7 +23,7 @@ from dotcu.kernel.compiled import target_of
 from dotcu.kernel.faults import require_own_cuda
 from dotcu.kernel.launch import KernelRequest, listening_for_kernels
 from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope, refuse_captured_warming
-from dotcu.kernel.simulation import OperatorMode
+from dotcu.kernel.simulated_memory import OperatorMode
 from dotcu.operator import autograd, register
 from dotcu.operator.execution import device_of
 from dotcu.operator.samples import Sample, SampleFunction, describe

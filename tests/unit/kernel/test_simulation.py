@@ -16,9 +16,9 @@ import torch
 
 import dotcu
 from dotcu.errors import CompileError, FindingError, UsageError
-from dotcu.kernel import Module, active_run, load, load_inline, simulate, simulation, tracking_allocations
+from dotcu.kernel import Module, active_run, load, load_inline, simulate, simulated_memory, tracking_allocations
 from dotcu.kernel.arguments.pack import strided
-from dotcu.kernel.simulation import active_allocations, tensor_bytes
+from dotcu.kernel.simulated_memory import active_allocations, tensor_bytes
 
 SOURCE = """
 __global__ void copy(const float* x, float* out, int n) {
@@ -48,7 +48,7 @@ def test_a_store_to_a_file_that_is_mapped_to_be_read_is_a_finding(
     module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_advice: bool
 ) -> None:
     if not has_advice:
-        monkeypatch.setattr(simulation, "_POPULATE_WRITE", -1)
+        monkeypatch.setattr(simulated_memory, "_POPULATE_WRITE", -1)
     np.save(tmp_path / "x.npy", np.ones(3, np.float32))
 
     def mapped(mode: Literal["r", "c"]) -> torch.Tensor:

@@ -32,7 +32,7 @@ from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.kernel.config import BlockConfig, LaunchConfig, limits, read_config, require_fit
 from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
-from dotcu.kernel.simulation import ALLOCATE, FunctionMode, OperatorMode
+from dotcu.kernel.simulated_memory import ALLOCATE, FunctionMode, OperatorMode
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.shipping.operator_library.expressions import Expr, is_expressible
 from dotcu.torch_compat import storage_of
