@@ -22,7 +22,8 @@ TRITON := $(VENV)/share/dotcu/triton
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator checking test_house.py test_public_names.py)
 
-TRITON_TESTS := $(wildcard tests/unit/kernel/test_triton_*.py) tests/unit/sanitizing tests/unit/cli/test_sanitize.py
+TRITON_TESTS := $(wildcard tests/unit/kernel/test_triton_*.py) tests/unit/sanitizing tests/unit/cli/test_sanitize.py \
+	tests/test_docs.py
 
 CUDA_FILES = $(shell find src tests $(wildcard examples) benchmarks -name '*.cu' -o -name '*.cuh' | sort)
 
@@ -74,7 +75,7 @@ test-triton: $(STAMP)  ## the tests of Triton kernels, with a Triton of their ow
 	@cmp -s requirements-triton.txt $(TRITON)/requirements.txt || { rm -rf $(TRITON); \
 		echo "make: installing Triton (requirements-triton.txt) into $(TRITON)"; \
 		$(PIP) --no-deps --target $(TRITON) -r requirements-triton.txt && cp requirements-triton.txt $(TRITON)/requirements.txt; }
-	@PYTHONPATH=$(abspath $(TRITON)) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(TRITON_TESTS)
+	@PYTHONPATH=$(abspath $(TRITON)) $(BIN)/python -m pytest $(PYTEST_FLAGS) -k 'not test_docs or triton.md' $(TRITON_TESTS)
 
 # An environment of its own. A CUDA build of torch pins parts of CUDA, so constraints.txt must not; nor may a
 # constraint of pip's own configuration hold back the torch that was asked for.

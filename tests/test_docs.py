@@ -9,7 +9,8 @@ The blocks of a page are run in order, in an empty folder of its own:
 
 In expected output `...` matches any text, and a measured value (a time, a percentage, a number below
 one, the steps of a kernel, which differ by NVRTC's release) matches any other. A block under
-`<!-- needs a GPU -->` is skipped on a machine without one.
+`<!-- needs a GPU -->` is skipped on a machine without one, and one under `<!-- needs Triton -->` where
+Triton is not installed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -77,6 +79,7 @@ class Block:
     text: str
     line: int
     needs_gpu: bool
+    needs_triton: bool
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -88,6 +91,7 @@ def blocks(text: str) -> Iterator[Block]:
             text=re.sub(f"^{match['indent']}", "", match["text"], flags=re.MULTILINE),
             line=text.count("\n", 0, match.start("text")) + 1,
             needs_gpu="needs a GPU" in (match["comment"] or ""),
+            needs_triton="needs Triton" in (match["comment"] or ""),
         )
 
 
@@ -171,12 +175,18 @@ def test_page(
     cache = tmp_path_factory.mktemp("empty-cache")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(
+        "TRITON_CACHE_DIR", str(cache)
+    )  # it has the paths of files that were compiled elsewhere
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns of another default to come
     module = ModuleType(f"page_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where torch looks a function's module up
     module.__file__ = str(tmp_path / "page.py")
     namespace = vars(module)
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.needs_gpu and not torch.cuda.is_available():
+            continue
+        if block.needs_triton and find_spec("triton") is None:
             continue
         if block.title:
             Path(block.title).parent.mkdir(parents=True, exist_ok=True)

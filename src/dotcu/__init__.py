@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.kernel import workspace as workspace
     from dotcu.operator import Sample as Sample
     from dotcu.operator import op as op
+    from dotcu.sanitizing import sanitize as sanitize
     from dotcu.telemetry import metrics as metrics
     from dotcu.tuning import tune as tune
 
@@ -55,6 +56,7 @@ _PUBLIC = {
         "workspace",
     ),
     "dotcu.operator": ("Sample", "op"),
+    "dotcu.sanitizing": ("sanitize",),
     "dotcu.telemetry": ("metrics",),
     "dotcu.tuning": ("tune",),
 }  # fmt: skip

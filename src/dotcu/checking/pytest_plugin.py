@@ -11,7 +11,7 @@ until there is something to check.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--dotcu-device", metavar="DEVICE", help="cuda or simulator")
     group.addoption("--dotcu-level", choices=levels, help="the level; default: that of checks(), or quick")
     group.addoption("--dotcu-seed", type=int, metavar="N", help="the seed of random numbers")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker, also under --strict-markers."""
+    config.addinivalue_line(
+        "markers",
+        "dotcu_sanitize(arch, seed, checks, cuda_as_cpu): run the test's Triton and dotcu kernels in the "
+        "simulator, and fail with what it finds; the arguments are those of dotcu.sanitize",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Run a test with the marker in the simulator."""
+    marker = pyfuncitem.get_closest_marker("dotcu_sanitize")
+    if marker is None:
+        return (yield)
+    from dotcu.sanitizing import sanitize
+    from dotcu.tracebacks import describe
+
+    try:
+        with sanitize(**marker.kwargs):
+            return (yield)
+    except DotcuError as error:
+        found, cause = str(error), error.__cause__
+    more = f"\nThe test raised {describe(cause)}" if cause is not None else ""
+    pytest.fail(found + more, pytrace=False)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

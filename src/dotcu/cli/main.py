@@ -26,13 +26,28 @@ import typer
 
 from dotcu import errors, process, settings
 from dotcu.__about__ import __version__
-from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, tune, watch
+from dotcu.cli import (
+    bench,
+    build,
+    cache,
+    check,
+    console,
+    doctor,
+    inspect,
+    new,
+    profile,
+    run,
+    sanitize,
+    tune,
+    watch,
+)
 
 Verb = tuple[str, Callable[..., None], str]
 """A command: its word, its function, and what it does."""
 
 _VERBS: tuple[Verb, ...] = (
     ("check", check.command, "Check operators for every kind of fault."),
+    ("sanitize", sanitize.command, "Run a Python script, and report the faults of its kernels."),
     ("bench", bench.command, "Time operators, and compare with the least possible time."),
     ("inspect", inspect.command, "Show kernels' resources and code, or a binary's contents."),
     ("profile", profile.command, "Profile a call: what the GPU does, and where it waits."),
@@ -111,7 +126,10 @@ def _is_program() -> bool:
 def _verb_with_code(words: Sequence[str]) -> str:
     """Return the verb of a command line that runs the user's Python in its process; "" if none does."""
     verb, *others = [word for word in words if not word.startswith("-")] or [""]
-    if {"-h", "--help"} & {*words}:
+    own = (
+        words[: words.index(others[0])] if verb == "sanitize" and others else words
+    )  # the rest is a script's
+    if {"-h", "--help"} & {*own}:
         return ""
     if verb == "inspect":
         suffixes = {Path(word.partition(":")[0]).suffix for word in others}
@@ -121,7 +139,7 @@ def _verb_with_code(words: Sequence[str]) -> str:
     return verb if runs else ""
 
 
-_WITH_CODE = ("check", "bench", "profile", "tune", "build")
+_WITH_CODE = ("check", "sanitize", "bench", "profile", "tune", "build")
 
 
 _BEGIN = f"""import sys
@@ -251,7 +269,8 @@ def parser(verbs: Sequence[Verb] = _VERBS) -> typer.Typer:
     )
     app.callback()(_global_options)
     for name, command, short_help in verbs:
-        app.command(name, short_help=short_help)(command)
+        context = sanitize.SETTINGS if command is sanitize.command else None
+        app.command(name, short_help=short_help, context_settings=context)(command)
     app.add_typer(
         cache.group(), name="cache", short_help="Show, clear, pack or explain the cache of compiled code."
     )

@@ -55,6 +55,7 @@ def test_help_names_every_verb_on_a_line_that_is_not_cut() -> None:
     lines = {line.split()[0]: line for line in done.stdout.partition("Commands:")[2].splitlines() if line}
     assert set(lines) == {
         "check",
+        "sanitize",
         "bench",
         "inspect",
         "profile",
@@ -277,6 +278,14 @@ def test_a_module_that_ends_the_process_is_no_command_that_passed(verb: str, tmp
     assert done.returncode == 1
     assert f"ended `dotcu {verb.split()[0]}` (exit status 0) before its work was done" in done.stderr
     assert "python -X faulthandler" in done.stderr
+
+
+def test_a_script_that_ends_the_process_is_no_command_that_passed(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import os\nos._exit(0)\n")
+    command = [sys.executable, "-m", "dotcu", "sanitize", "script.py", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ended `dotcu sanitize` (exit status 0) before its work was done" in done.stderr
 
 
 @pytest.mark.slow
