@@ -53,10 +53,10 @@ def line(what: str, rows: Mapping[str, Row], name: str) -> str:
         return ""
     own, base = rows[name], rows[rows[name]["base"]]
     median, other, ratio = own["us"]["median"], base["us"]["median"], own["ratio"]["median"]
-    beside = base["name"].removesuffix(", bare launch on raw pointers")
-    beside = "torch eager" if beside.endswith("torch eager") else beside
-    beside = "torch's layers" if beside.startswith("step, ") else beside
-    return f"| {what} | {figure(median)} | {beside} | {figure(other)} | {ratio:.2f} |"
+    peer = base["name"].removesuffix(" on raw pointers")
+    peer = "torch eager" if peer.endswith("torch eager") else peer
+    peer = "torch's layers" if peer.startswith("step, ") else peer
+    return f"| {what} | {figure(median)} | {peer} | {figure(other)} | {ratio:.2f} |"
 
 
 def figure(us: float) -> str:
@@ -86,7 +86,8 @@ def table(*, short: bool) -> str:
     """The table of a page."""
     calls, operators = read("call_overhead_h200.json"), read("gallery_calls_h200.json")
     steps = read("training_h200.json")
-    lines = ["| host time | dotcu, µs | beside | µs | ratio |", "| --- | ---: | --- | ---: | ---: |"]
+    head = "| call | dotcu, µs | compared with | its time, µs | ratio |"
+    lines = [head, "| --- | ---: | --- | ---: | ---: |"]
     lines += [line(what, calls, name) for what, name, is_short in CALLS if is_short or not short]
     for pair in () if short else PAIRS:
         lines += [line(row_name(pair, way), operators, pair.own_name(way)) for way in pair.ways]
