@@ -102,9 +102,9 @@ def bench_ranks(
         UsageError: No operator of the target takes a `group_name`.
         OperatorError: A process ended.
     """
-    if ranks < 2 or ranks > torch.cuda.device_count():
+    if ranks > torch.cuda.device_count():
         raise EnvironmentFault(
-            f"--ranks {ranks} needs two GPUs or more, and this machine has {torch.cuda.device_count()}.\n"
+            f"--ranks {ranks} needs {ranks} GPUs, and this machine has {torch.cuda.device_count()}.\n"
             f"Its values are checked without GPUs: dotcu check {quoted(target)} --device simulator"
         )
     rows: list[RankRow] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Optional, TypeVar
 
 import typer
 
@@ -11,12 +13,35 @@ import typer
 Word = Optional[str]  # noqa: UP045
 Strings = Optional[list[str]]  # noqa: UP045
 Integer = Optional[int]  # noqa: UP045
+Number = Optional[float]  # noqa: UP045
 File = Optional[Path]  # noqa: UP045
 Files = Optional[list[Path]]  # noqa: UP045
 
+_N = TypeVar("_N", int, float)
+
+
+def number(kind: Callable[[str], _N], allowed: str, fits: Callable[[_N], bool]) -> Callable[[str], _N]:
+    """Return the parser of an option that takes a number; it refuses others by what is allowed."""
+
+    def parse(text: str) -> _N:
+        with suppress(ValueError):
+            if fits(value := kind(text)):
+                return value
+        raise typer.BadParameter(f"{text} is not {allowed}.")
+
+    return parse
+
+
 TargetArg = Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")]
 Device = Annotated[Word, typer.Option(help="cuda or simulator; default: a GPU, if any")]
-Seed = Annotated[int, typer.Option(help="the seed of random numbers")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        metavar="<int>",
+        parser=number(int, "a whole number", lambda seed: True),
+        help="the seed of random numbers",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print the report as JSON")]
 
 

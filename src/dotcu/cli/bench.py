@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import AsJson, File, TargetArg, Word, console, names, progress
+from dotcu.cli import AsJson, File, Integer, TargetArg, Word, console, names, number, progress
 from dotcu.errors import EnvironmentFault, UsageError, quoted
 
 if TYPE_CHECKING:
@@ -40,7 +40,12 @@ def command(
         bool, typer.Option("--first-call", help="show where the time of the first call goes")
     ] = False,
     ranks: Annotated[
-        int | None, typer.Option(metavar="N", help="operators over GPUs, on so many; beside the link")
+        Integer,
+        typer.Option(
+            metavar="N",
+            parser=number(int, "a number of GPUs, 2 or more", lambda count: count >= 2),
+            help="time operators that run across GPUs, on N of them",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

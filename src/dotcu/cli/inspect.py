@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import AsJson, File, Files, Integer, Strings, Word, console
+from dotcu.cli import AsJson, File, Files, Integer, Strings, Word, console, number
 from dotcu.errors import EXIT_FAILED, SourceNotFound, UsageError, escaped, quoted
 
 if TYPE_CHECKING:
@@ -52,10 +52,20 @@ def command(
         typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="a macro of a .cu; may be repeated"),
     ] = None,
     block: Annotated[
-        Integer, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
+        Integer,
+        typer.Option(
+            metavar="THREADS",
+            parser=number(int, "a number of threads from 1 to 1024", lambda count: 1 <= count <= 1024),
+            help="the block that occupancy is computed for",
+        ),
     ] = None,
     smem_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", help="dynamic shared memory of that block, in bytes")
+        int,
+        typer.Option(
+            metavar="BYTES",
+            parser=number(int, "a number of bytes, 0 or more", lambda count: count >= 0),
+            help="dynamic shared memory of that block, in bytes",
+        ),
     ] = 0,
     lines: Annotated[bool, typer.Option("--lines", help="source, PTX and SASS side by side")] = False,
     html: Annotated[File, typer.Option(metavar="FILE", help="write the same as one HTML page")] = None,

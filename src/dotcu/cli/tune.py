@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dotcu.cli import AsJson, Files, Seed, TargetArg, Word, console, names, progress
+from dotcu.cli import AsJson, Files, Number, Seed, TargetArg, Word, console, names, number, progress
 from dotcu.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +22,12 @@ def command(
     ] = None,
     dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
     budget: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(metavar="SECONDS", help="for all cases; what is known by then counts"),
+        Number,
+        typer.Option(
+            metavar="SECONDS",
+            parser=number(float, "a number of seconds above 0", lambda seconds: seconds > 0),
+            help="the time for all cases; then the best found so far is kept",
+        ),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="check by derived cases and by the simulator, too")

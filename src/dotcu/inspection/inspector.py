@@ -260,16 +260,20 @@ def _only(report: InspectReport, name: str) -> InspectReport:
 
 
 def _shape(block: int | Sequence[int] | None, smem_bytes: int) -> LaunchShape | None:
+    if smem_bytes < 0:
+        raise UsageError(
+            f"smem_bytes={smem_bytes} is not a number of bytes, 0 or more.\nType: --smem-bytes 1024"
+        )
     if block is None:
         if smem_bytes:
             raise UsageError(f"smem_bytes={smem_bytes} needs a block.\nType: --block 256")
         return None
     sizes = (block,) if isinstance(block, int) else tuple(block)
     x, y, z = (*sizes, 1, 1)[:3]
-    if not 1 <= len(sizes) <= 3 or min(sizes) < 1 or not x * y * z <= _MAX_THREADS or smem_bytes < 0:
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1 or not x * y * z <= _MAX_THREADS:
         raise UsageError(
-            f"block={block!r}, smem_bytes={smem_bytes}: a block has from 1 to {_MAX_THREADS} threads in up "
-            "to three dimensions, and smem_bytes is not negative.\nType: --block 256"
+            f"block={block!r}: a block has from 1 to {_MAX_THREADS} threads in up to three dimensions.\n"
+            "Type: --block 256"
         )
     return LaunchShape(block=(x, y, z), smem_bytes=smem_bytes)
 

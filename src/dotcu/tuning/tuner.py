@@ -347,8 +347,8 @@ def prepare(
         op, shapes, dtypes, device, full, counters, budget_s, seed: As for `tune`.
         timer: Takes device time in this process, without a worker.
     """
-    if budget_s is not None and budget_s <= 0:
-        raise UsageError(f"budget_s={budget_s!r} is no time.\nGive seconds: --budget 60")
+    if budget_s is not None and not budget_s > 0:
+        raise UsageError(f"budget_s={budget_s!r} is not a number of seconds above 0.\nType: --budget 60")
     place = resolve_device(device)
     subjects = [
         Subject(overload=overload, device=place, seed=seed)

@@ -20,7 +20,12 @@ def test_fewer_gpus_than_ranks_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "bench", "dotcu.gallery:all_reduce", "--ranks", "64") == 3
-    assert "--ranks 64 needs two GPUs or more, and this machine has" in capsys.readouterr().err
+    assert "--ranks 64 needs 64 GPUs, and this machine has" in capsys.readouterr().err
+
+
+def test_one_rank_is_too_few(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "bench", "dotcu.gallery:all_reduce", "--ranks", "-1") == 2
+    assert "Invalid value for '--ranks': -1 is not a number of GPUs, 2 or more." in capsys.readouterr().err
 
 
 def test_options_that_ranks_have_not_are_refused(

@@ -114,6 +114,12 @@ def test_what_fails_ends_with_1_and_the_line_that_shows_it_again_does(
     assert "float32-s1" not in again.out
 
 
+def test_a_seed_that_is_no_number_is_refused(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "check", "ops.py", "--seed", "x")
+    assert done.code == 2
+    assert "Invalid value for '--seed': x is not a whole number." in done.err
+
+
 def test_json_is_all_that_is_on_standard_output(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     done = Done(capsys, "check", "ops.py:right", "--json", *CALLS, f"{ops}::right/call/float32-s")
     shown = json.loads(done.out)

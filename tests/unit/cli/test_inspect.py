@@ -415,7 +415,8 @@ def test_a_target_that_is_none_is_refused(inspect: Inspect, target: str, code: i
         (("--emit", "ptx", "--html", "p.html"), "--emit and --html"),
         (("--lines", "--diff", "k.cu"), "--lines and --diff"),
         (("--smem-bytes", "100"), "Type: --block 256"),
-        (("--block", "4096"), "from 1 to 1024 threads"),
+        (("--block", "4096"), "Invalid value for '--block': 4096 is not a number of threads from 1 to 1024."),
+        (("--smem-bytes", "-1"), "Invalid value for '--smem-bytes': -1 is not a number of bytes, 0 or more."),
         (("--instantiate", "clear[float32]"), "no templates of kernels of that name"),
     ],
 )

@@ -103,7 +103,7 @@ def test_merge_adds_the_entries_of_another_file(ops: Path, capsys: pytest.Captur
     ("words", "said"),
     [
         (("--show", "--stale"), "were given together"),
-        (("--budget", "-1"), "--budget 60"),
+        (("--budget", "-1"), "Invalid value for '--budget': -1 is not a number of seconds above 0."),
         (("--merge", "missing.toml"), "missing.toml cannot be read: No such file"),
         (("--dtypes", "float99"), "has no dtype"),
     ],

@@ -245,7 +245,7 @@ def test_a_block_can_be_asked_for(file: Path) -> None:
         ({"block": 0}, "a block has from 1 to 1024 threads"),
         ({"block": 2048}, "a block has from 1 to 1024 threads"),
         ({"block": (1, 1, 1, 1)}, "three dimensions"),
-        ({"block": 32, "smem_bytes": -1}, "smem_bytes is not negative"),
+        ({"block": 32, "smem_bytes": -1}, "smem_bytes=-1 is not a number of bytes, 0 or more"),
         ({"smem_bytes": 100}, "needs a block"),
     ],
 )
