@@ -60,7 +60,7 @@ class Oracle:
         values: In float64.
         bounds: How far each element may be.
         norms: How far each tensor may be, in the 2-norm.
-        biases: The mean relative error that each tensor may have; infinite where it is not looked at.
+        biases: The mean relative error that each tensor may have; infinite where it is not checked.
         plain: What the reference gives in the operator's own dtype.
         zeros: Where a zero must have the sign of the reference's.
     """
@@ -394,12 +394,12 @@ def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericErro
     where, element = _where(got, value, flat, position), float(ratio.flatten()[flat])
     if not element <= 1.0:
         count = f"{int((~(ratio <= 1.0)).sum())} of {got.numel()} elements"
-        what = f"{count} are wrong; the largest error is {element:.3g} times the tolerance"
+        what = f"{count} are wrong; the largest error is {_times(element)} the tolerance"
         return NumericError(ratio=element, what=what, where=where)
     error, limit = norm(distance[got.isfinite() & value.isfinite()]), expected.norms[position]
     whole = 0.0 if error == 0 or math.isinf(limit) else error / limit if limit else math.inf
     if not whole <= 1.0:
-        times = f"{whole:.3g} times the tolerance, in the 2-norm"
+        times = f"{_times(whole)} the tolerance, in the 2-norm"
         what = f"output {position} as a whole is wrong: its error is {times}"
         return NumericError(ratio=whole, what=what, where=where)
     most = expected.biases[position]
@@ -408,6 +408,11 @@ def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericErro
         what = f"output {position} is too {'large' if bias > 0 else 'small'} by {abs(bias):.1%} on average"
         return NumericError(ratio=abs(bias) / most, what=what, where=where)
     return NumericError(ratio=max(element, whole))
+
+
+def _times(ratio: float) -> str:
+    """Return a ratio in three digits, without an exponent up to a billion: `22,400,000 times`."""
+    return f"{float(f'{ratio:.3g}'):,.0f} times" if 1000 <= ratio < 1e9 else f"{ratio:.3g} times"
 
 
 def _not_finite_alike(got: Tensor, plain: Tensor, value: Tensor, bound: Tensor, largest: float) -> Tensor:

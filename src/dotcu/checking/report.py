@@ -246,9 +246,11 @@ def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
         yield "not tried", f"{dtype}: {why}", "bold red"
     tried, refusals = report.derived(overload)
     if len(refusals) == tried >= TOO_FEW_ACCEPTED:
-        refused = f"all {tried} derived calls were rejected, so only your samples were tested"
+        refused = f"all {tried} derived calls were refused"
+        rest = "" if overload in broken else ", so only your samples were tested"
         remedy = "Add samples of other inputs that it accepts, or accept more inputs."
-        yield "little tested", f"{refused}. The first error: {refusals[0]}. {remedy}", "yellow"
+        first = _without_stop(refusals[0])
+        yield "little tested", f"{refused}{rest}. The first error: {first}. {remedy}", "yellow"
 
 
 def _outcomes(
@@ -295,15 +297,16 @@ def _percent(ratio: float) -> str:
 def _refused_text(passed: Mapping[str, Sequence[Passed]]) -> str:
     """Return how many calls were refused as they may be, by check."""
     counts = {name: sum(bool(result.refusal) for result in results) for name, results in passed.items()}
-    each = [f"{name} {count}" for name, count in counts.items() if count]
-    return f"{_count(sum(counts.values()), 'call')}, with a clear error: {', '.join(each)}" if each else ""
+    each = ", ".join(f"{count} in {name}" for name, count in counts.items() if count)
+    calls = _count(sum(counts.values()), "unusual call")
+    return f"{calls}, each with an error that says why: {each}" if each else ""
 
 
 def _notes_text(passed: Mapping[str, Sequence[Passed]]) -> str:
     """Return the notes of each check, each once."""
     texts = []
     for name, results in passed.items():
-        notes = list(dict.fromkeys(result.note for result in results if result.note))
+        notes = list(dict.fromkeys(_without_stop(result.note) for result in results if result.note))
         if len(notes) > 1:
             notes = list(dict.fromkeys(note.partition(":")[0] for note in notes))
         shown = notes if len(notes) <= SHOWN else [*notes[:SHOWN], "..."]
@@ -315,11 +318,16 @@ def _skipped_text(found: Mapping[str, Sequence[CheckResult]]) -> str:
     """Return checks by the reason for which they were skipped, in all cases or in some."""
     reasons: dict[str, list[str]] = {}
     for name, some in found.items():
-        why = Counter(r.reason.partition("\n")[0] for r in some if isinstance(r, Skipped))
+        why = Counter(_without_stop(r.reason.partition("\n")[0]) for r in some if isinstance(r, Skipped))
         for reason, count in why.items():
             part = "" if count == len(some) else f" in {count} of {_count(len(some), 'case')}"
             reasons.setdefault(reason, []).append(name + part)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+
+def _without_stop(sentence: str) -> str:
+    """Return a sentence of an error, for use inside a line."""
+    return sentence.removesuffix(".")
 
 
 def cause_of(result: Failed) -> str:
@@ -338,7 +346,7 @@ def cause_of(result: Failed) -> str:
     return f"{result.trial.overload} {result.check}: {words}"
 
 
-_NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?(?:, -?\d+)*")  # or several: an index
+_NUMBER = re.compile(r"-?\d(?:[\d.]|,(?=\d))*(?:e[+-]?\d+)?(?:, -?\d+)*")  # or several: an index
 
 
 def _is_located(result: Failed) -> bool:
@@ -418,7 +426,7 @@ def _followers(failures: Sequence[Failed]) -> Iterator[str]:
     parts = [_count(own, "more case")] if own else []
     parts += [_count(len(others), "other check")] if others else []
     if parts:
-        how = "of the same cause" if _is_located(first) else "alike"
+        how = "for the same reason" if _is_located(first) else "in the same way"
         yield f"    {' and '.join(parts)} failed {how}: {', '.join(others) or '--json has all'}"
 
 

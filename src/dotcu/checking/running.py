@@ -183,7 +183,7 @@ def _finding(trial: Trial, error: FindingError) -> Iterator[CheckResult]:
     check = _FINDINGS.get(kind, "call")
     yield Failed.raised(f"{kind} in the simulator", error, str(error), check=check)
     if check not in trial.checks:
-        yield Skipped(reason=f"its call has a fault in the simulator: see {check}")
+        yield Skipped(reason=f"the simulator found a fault in its call: see {check}")
 
 
 def _of(trial: Trial, result: CheckResult, seconds: float) -> CheckResult:

@@ -61,7 +61,7 @@ def test_calls_that_were_refused_are_counted_by_check() -> None:
     refused = passed("errors", cases=3, refusal="ArgumentError: no"), passed("fake", refusal="ValueError: no")
     assert (
         row(report(passed("numerics"), *refused), "refused")
-        == "4 calls, with a clear error: fake 1, errors 3"
+        == "4 unusual calls, each with an error that says why: 1 in fake, 3 in errors"
     )
     assert row(report(passed("numerics")), "refused") == ""
 
@@ -148,8 +148,8 @@ def test_failures_of_a_check_that_differ_in_numbers_are_shown_once_and_counted()
         "numerics: 0 of 9 elements are wrong, the worst by 0.5e+07 times",
         "written: it is wrong",
     ]
-    assert "    4 more cases failed alike: --json has all" in str(found).splitlines()
-    assert str(found).count("alike") == 1
+    assert "    4 more cases failed in the same way: --json has all" in str(found).splitlines()
+    assert str(found).count("in the same way") == 1
 
 
 CAUSE = {"place": "ops.py:11", "kind": "IndexError", "evidence": "ops.py:11: IndexError: out of range"}
@@ -165,8 +165,8 @@ def test_one_cause_is_one_failure_and_names_the_checks_that_fail_of_it() -> None
     )
     assert shown_failures(found) == ["numerics: it raises IndexError", "numerics: it is wrong"]
     lines = str(found).splitlines()
-    assert "    3 other checks failed of the same cause: fake, errors (3 cases), compile" in lines
-    assert "    1 more case failed of the same cause: --json has all" in lines
+    assert "    3 other checks failed for the same reason: fake, errors (3 cases), compile" in lines
+    assert "    1 more case failed for the same reason: --json has all" in lines
     assert len(found.failures) == 8
 
 
@@ -177,7 +177,7 @@ def test_one_cause_in_two_overloads_is_one_failure() -> None:
         overloads=tuple(CheckedOverload(name=name, dtypes=("float32",)) for name in both),
     )
     assert len(shown_failures(found)) == 1
-    assert "1 other check failed of the same cause: mylib::scale.out sanitizer-bounds" in str(found)
+    assert "1 other check failed for the same reason: mylib::scale.out sanitizer-bounds" in str(found)
 
 
 def test_a_body_that_returns_no_result_is_one_failure_and_comes_first() -> None:
@@ -190,7 +190,7 @@ def test_a_body_that_returns_no_result_is_one_failure_and_comes_first() -> None:
         "result: the body returns an invalid result",
         "errors: it fails with IndexError",
     ]
-    assert "    1 more case and 1 other check failed of the same cause: fake" in str(found).splitlines()
+    assert "    1 more case and 1 other check failed for the same reason: fake" in str(found).splitlines()
 
 
 def test_errors_that_a_library_raises_at_one_line_of_torch_are_not_one_cause() -> None:
@@ -241,7 +241,7 @@ def test_the_authors_own_sample_comes_first_and_wrong_arguments_come_last() -> N
     ]
     assert heads[-4:] == ["float32-s0", "float32-s0-n33", "float32-s0-x-0d", "float32-s0-x-bool"]
     first, last = shown.index("leaves 1 of 700"), shown.index("Calls with wrong arguments:")
-    assert first < shown.index("1 more case failed alike") < shown.index("out-of-bounds") < last
+    assert first < shown.index("1 more case failed in the same way") < shown.index("out-of-bounds") < last
     assert last < shown.index("it accepts arguments")
     assert "1 of 701" not in shown, "as wrong as the sample"
     assert "errors            FAILED in 2 of 2 cases" in shown
@@ -271,13 +271,23 @@ def test_an_overload_that_refuses_every_derived_call_holds_and_has_a_line(number
     assert found.passed
     assert (
         row(found, "little tested").startswith(
-            "all 5 derived calls were rejected, so only your samples were tested. "
+            "all 5 derived calls were refused, so only your samples were tested. "
             "The first error: TypeError: no."
         )
         is told
     )
     one_taken = report(passed("numerics"), refused, [named("numerics", Passed(), "float32-s0-transposed")])
     assert row(one_taken, "little tested") == ""
+
+
+def test_where_the_samples_fail_they_are_not_said_to_be_tested() -> None:
+    refused = [
+        named("errors", Passed(refusal="ValueError: got 8."), f"float32-s0-n{n}")
+        for n in range(TOO_FEW_ACCEPTED)
+    ]
+    assert row(report(failed("numerics"), refused), "little tested").startswith(
+        "all 5 derived calls were refused. The first error: ValueError: got 8. Add samples"
+    )
 
 
 def test_the_last_line_says_how_it_ended() -> None:

@@ -213,7 +213,7 @@ def test_each_kind_of_finding_is_of_one_check_whichever_trial_has_it(kind: str, 
     assert failed.check == check
     assert isinstance(failed, Failed)
     assert failed.evidence.startswith("k.cu:3: ")
-    why = Skipped(reason=f"its call has a fault in the simulator: see {check}")
+    why = Skipped(reason=f"the simulator found a fault in its call: see {check}")
     assert [(r.check, bare(r)) for r in others] == [("fake", why)]
 
 

@@ -96,19 +96,19 @@ def _look(subject: Subject, case: Case, other: Case | None) -> CheckResult:
     """Call with several values, and at another case's size, until a result is not of its own arguments."""
     calls, sample = _CallHistory(subject=subject, case=case), case.make()
     if calls.call("with the first values", sample):
-        return Skipped(reason="the first call is already wrong: see numerics")
+        return Skipped(reason="the first call gives a wrong result already, as another check says")
     for when, values in _calls_with_new_values(subject, case, other, sample):
         fresh_copy = fresh(values)
         wrong = calls.call(when, values)
         if wrong and not calls.is_kept(fresh_copy):
-            return Skipped(reason="wrong also in fresh memory: see numerics")
+            return Skipped(reason="the same call on new tensors is wrong too, so no result was kept")
         if wrong:
             return Failed(reason=f"gives a wrong result {when}, after correct ones", evidence=wrong)
     count = len(calls.made)
     if count == 1:
         return Skipped(reason="no other values for its samples could be found")
     spoiled = calls.spoiled()
-    return Failed(reason=spoiled) if spoiled else Passed(note=f"{count} calls")
+    return Failed(reason=spoiled) if spoiled else Passed(note=f"right in {count} calls with other values")
 
 
 def _calls_with_new_values(

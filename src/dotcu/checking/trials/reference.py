@@ -24,8 +24,8 @@ def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each given case of the first dtype, and for one of each other; at full for every one."""
     if subject.reference is None:
         why = (
-            "no reference: nothing says which values are right, so numerics is not looked at, nor gradients "
-            "beyond gradcheck in float64; every other check runs"
+            "no reference, so the right values are unknown: of numerics nothing is checked, and of gradients "
+            "only gradcheck in float64; every other check runs"
         )
         yield skipped(subject, CHECK, why)
         return

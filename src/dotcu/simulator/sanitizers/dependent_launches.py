@@ -88,7 +88,7 @@ class DependentLaunch:
     def _report(self, part: AccessPart, index: int, threads: Array) -> None:
         name, shown = describe_element(part, index)
         message = (
-            f"race: it {_DOES[part.access.action]} {shown}, which the previous launch, "
+            f"race: this line {_DOES[part.access.action]} {shown}, which the previous launch, "
             f"`{self._earlier[0].kernel}`, writes. This launch is programmatic, so it may start while that "
             "one runs. Call dotcu::wait_for_earlier(), or cudaGridDependencySynchronize(), in each thread "
             "before it touches that memory."

@@ -95,8 +95,30 @@ def shown_line(at: ThreadAccess, event: MemoryEvent) -> str:
     file, line = location_of(event.access.instruction)
     own_file, own_line = location_of(at.access.instruction)
     if (file, line) == (own_file, own_line):
-        return "the same line"
+        return "the same line" + (" in another pass of the loop" if _is_in_another_pass(at, event) else "")
     return f"line {line}" if file == own_file else f"line {line} of {file}"
+
+
+def _is_in_another_pass(at: ThreadAccess, event: MemoryEvent) -> bool:
+    """Return whether the line of both accesses is in a loop, of which they are in different passes.
+
+    Threads of a batch run in step. So a loop's way back is between them where the earlier access follows the
+    later one in the code. In an unrolled loop, a line that reads and then writes has a read before the write.
+    """
+    if event.shape is not at.batch.shape:
+        return False
+    if at.access.number < event.access.number:
+        return True
+    if (at.access.action, event.access.action) != ("read", "write"):
+        return False
+    own = at.access.instruction
+    earlier = (each.access for each in at.shadow.events.known if each is not None)
+    return any(
+        each.number < event.access.number
+        and each.action == "read"
+        and (each.instruction.ptx.location, each.instruction.calls) == (own.ptx.location, own.calls)
+        for each in earlier
+    )
 
 
 def report_unawaited(
@@ -104,7 +126,7 @@ def report_unawaited(
 ) -> None:
     name, shown = describe_element(part, int(index.reshape(-1)[0]))
     message = (
-        f"proxy-fence: it {_VERB[at.access.action]} {shown}, which the copy of "
+        f"proxy-fence: this line {_VERB[at.access.action]} {shown}, which the copy of "
         f"{name_of(event.shape, writer)} at {shown_line(at, event)} writes, and its thread has not waited "
         "until that is done: cp.async.bulk.wait_group without .read waits for the writes, with .read for its "
         "reads alone."
@@ -144,9 +166,10 @@ def report_race(
             "that thread arrives."
         )
     of_rank = f" of rank {event.shape.rank}" if at.batch.launch.others else ""
+    other = f"{name_of(event.shape, first, owner)}{of_rank}"
     message = (
-        f"{kind}: it {_VERB[access.action]} {shown}, which {name_of(event.shape, first, owner)}{of_rank} "
-        f"{_VERB[done]} at {shown_line(at, event)}, and nothing orders the two. {remedy}"
+        f"{kind}: this line {_VERB[access.action]} {shown}, which {other} {_VERB[done]} at "
+        f"{shown_line(at, event)}, and nothing orders the two. {remedy}"
     )
     threads = np.flatnonzero(np.bincount(second))
     at.batch.report(kind, access.instruction, threads, message, address_of=name)

@@ -349,10 +349,10 @@ def _check_unchanged(at: ThreadAccess, part: AccessPart) -> None:
         writer = int(old[bad[0]] & LANE) - event.shape.first * event.shape.pitch
         name, shown = describe_element(part, int(np.broadcast_to(at.indices, threads.shape)[bad[0]]))
         message = (
-            f"race: it reads {shown} by ld.global.nc, for data that nothing writes during the launch, and "
-            f"{name_of(event.shape, writer)} writes it at {shown_line(at, event)}: the read may give the old "
-            "value, whatever orders the two. Read it without __ldg(), and without const __restrict__ on the "
-            "parameter, or pass a tensor that the kernel does not write."
+            f"race: this line reads {shown} by ld.global.nc, for data that nothing writes during the launch, "
+            f"and {name_of(event.shape, writer)} writes it at {shown_line(at, event)}: the read may give the "
+            "old value, whatever orders the two. Read it without __ldg(), and without const __restrict__ on "
+            "the parameter, or pass a tensor that the kernel does not write."
         )
         part.batch.report("race", part.access.instruction, threads[bad], message, address_of=name)
         return

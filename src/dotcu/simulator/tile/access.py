@@ -326,7 +326,7 @@ def _report_race(
     if idle:
         remedy = f"The kernel does not ask for bid().{idle[0]}: launch one tile block along {idle[0]}."
     message = (
-        f"race: it {_VERBS[access.action]} {_element(part, access, int(bad[0]))}, which tile block "
+        f"race: this line {_VERBS[access.action]} {_element(part, access, int(bad[0]))}, which tile block "
         f"{shown_coordinates(block)} {_VERBS[done.split()[-1]]} {where}, and nothing orders the two. {remedy}"
     )
     launch.report("race", access.operation, len(bad), message, part.region.name)

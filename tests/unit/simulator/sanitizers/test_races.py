@@ -106,6 +106,25 @@ def test_a_race_names_both_threads_and_lines_and_what_to_do(run_kernel: Any) -> 
     assert "__syncthreads()" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ("for (int h = 32; h > 0; h /= 2) if (t < h) s[t] += s[t + h];", " in another pass of the loop"),
+        (
+            "for (int h = *a + 32; h > 0; h /= 2) if (t < h) s[t] += s[t + h];",
+            " in another pass of the loop",
+        ),
+        ("if (t < 48) s[t] += s[t + 16];", ""),
+    ],
+    ids=["unrolled", "loop", "no loop"],
+)
+def test_a_race_at_one_line_says_whether_it_is_between_passes(run_kernel: Any, steps: str, told: str) -> None:
+    body = f"{HEAD}{SHARED}__syncthreads();\n{steps}\n__syncthreads(); out[t] = s[t]; }}"
+    arguments = {"a": np.zeros(64, "i4"), "out": np.zeros(64, "i4")}
+    message = run_kernel(body, arguments, block=64, collect=True).findings[0].message
+    assert f"at the same line{told}, and nothing orders the two" in message
+
+
 @pytest.mark.parametrize("seed", [None, 0, 1, 2])
 def test_the_last_to_count_may_reset_the_counter(run_kernel: Any, seed: int | None) -> None:
     source = HEAD + "__threadfence(); if (t == 0 && atomicAdd(a, 1) == gridDim.x - 1) a[0] = 0; }"

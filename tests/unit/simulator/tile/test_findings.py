@@ -89,13 +89,13 @@ def test_two_blocks_that_store_to_one_tile() -> None:
     assert (finding.kind, finding.lanes, finding.block) == ("race", 128, (1, 0, 0))
     line = line_of("row(y, n).store(ct::full")
     assert finding.line == line
-    assert f"it writes `y`[0], which tile block (0,0,0) writes at line {line}" in finding.message
+    assert f"this line writes `y`[0], which tile block (0,0,0) writes at line {line}" in finding.message
 
 
 def test_a_block_that_reads_what_another_stores() -> None:
     finding = only(launched("shifted", 3, y=zeros(384), n=384))
     assert finding.kind == "race"
-    assert "it reads `y`[0], which tile block (0,0,0) writes" in finding.message
+    assert "this line reads `y`[0], which tile block (0,0,0) writes" in finding.message
 
 
 def test_a_plain_read_of_what_others_change_atomically() -> None:
