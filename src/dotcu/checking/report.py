@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import report_base
+from dotcu.checking.cases.derived import STRIDED
 from dotcu.checking.catalogue import CHECKS, Level, of_level
 from dotcu.checking.results import WRONG_VALUES, CheckResult, Failed, Passed, Skipped
 from dotcu.errors import BodyError, CompileError, escaped
@@ -112,6 +113,18 @@ class CheckReport(report_base.Report):
         calls = [result for result in self._calls(overload) if result.trial.variant]
         refusals = [result.refusal for result in calls if isinstance(result, Passed) and result.refusal]
         return len({result.trial for result in calls if not isinstance(result, Skipped)}), refusals
+
+    def refused_layouts(self, overload: str) -> list[str]:
+        """The layouts of non-contiguous inputs, if an overload refused every call with such."""
+        calls = self._calls(overload)
+        strided = {
+            result.trial: layout
+            for result in calls
+            for layout in STRIDED
+            if f"-{result.trial.variant}".endswith(f"-{layout}")
+        }
+        refused = {result.trial for result in calls if isinstance(result, Passed) and result.refusal}
+        return list(dict.fromkeys(strided.values())) if strided.keys() <= refused else []
 
     def _calls(self, overload: str) -> list[CheckResult]:
         return [r for r in self.results if r.trial.overload == overload and r.trial.kind == "call"]
@@ -251,6 +264,9 @@ def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
         remedy = "Add samples of other inputs that it accepts, or accept more inputs."
         first = _without_stop(refusals[0])
         yield "little tested", f"{refused}{rest}. The first error: {first}. {remedy}", "yellow"
+    elif layouts := report.refused_layouts(overload):
+        remedy = "To accept them, call .contiguous() before the launch."
+        yield "layouts", f"refuses non-contiguous inputs: {', '.join(layouts)}. {remedy}", "yellow"
 
 
 def _outcomes(

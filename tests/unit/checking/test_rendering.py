@@ -280,6 +280,19 @@ def test_an_overload_that_refuses_every_derived_call_holds_and_has_a_line(number
     assert row(one_taken, "little tested") == ""
 
 
+def test_an_overload_that_refuses_every_non_contiguous_input_says_so() -> None:
+    refusal = Passed(refusal="ArgumentError: takes a contiguous float32 tensor")
+    strided = [named("errors", refusal, f"float32-s0-{name}") for name in ("2d-transposed", "sliced")]
+    taken = [named("numerics", Passed(), f"float32-s0-n{n}") for n in (7, 9)]
+    found = report(passed("numerics"), taken, strided)
+    assert found.passed
+    assert row(found, "layouts") == (
+        "refuses non-contiguous inputs: transposed, sliced. To accept them, call .contiguous() before the launch."
+    )
+    one_taken = [named("numerics", Passed(), "float32-s0-expanded")]
+    assert not row(report(passed("numerics"), taken, strided, one_taken), "layouts")
+
+
 def test_where_the_samples_fail_they_are_not_said_to_be_tested() -> None:
     refused = [
         named("errors", Passed(refusal="ValueError: got 8."), f"float32-s0-n{n}")

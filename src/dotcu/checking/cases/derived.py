@@ -501,6 +501,9 @@ LAYOUTS: dict[str, ChangeLayout] = {
 }
 """Layouts by the case's name; the bytes around and between the elements are guarded when the call is made."""
 
+STRIDED = tuple(name for name in LAYOUTS if name not in OFFSETS)
+"""Layouts whose elements are not contiguous."""
+
 
 def _in_layouts(subject: Subject, case: Case, names: Sequence[str], *, alone: bool = False) -> Iterator[Case]:
     """A case in each of some layouts that it can have, of all its tensors or of one argument alone."""
