@@ -18,6 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from dotcu.cli import console
 from dotcu.errors import escaped
@@ -53,7 +54,8 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]
     due = start + FIRST_S
 
     def say(text: str, style: str = "") -> None:
-        err.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        line, is_cut = Text(text, style=style), err.is_terminal
+        err.print(line, no_wrap=True, overflow="ellipsis" if is_cut else "ignore", crop=is_cut)
 
     with _bar(len(trials), next(iter(left.values()), ""), err=err) as show:
         failures = 0
@@ -66,8 +68,10 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]
                 if is_explained(result, broken):
                     pass  # it says nothing that the failure of a sample has not said
                 elif (cause := cause_of(result)) not in printed:
-                    text = failure_text(result)  # the first one whole: a reader may stop the check here
-                    say(text.partition("\n")[0] if printed else text, "bold red")
+                    head, *more = failure_text(result).splitlines()
+                    # in a pipe the first one whole: the check may be ended before there is a report
+                    whole = not printed and not err.is_terminal
+                    say("\n".join([head, *more]) if whole else head, "bold red")
                     printed.add(cause)
             kind, now = left.pop(result.trial, ""), time.monotonic()
             waiting[kind] -= 1

@@ -243,6 +243,18 @@ class TestProgress:
             tell(named("sanitizer-barrier", outcome, str(self.TRIALS[0].id)))
         assert "\n    k.cu:7: step-limit: still running\n" in stream.getvalue()
 
+    def test_a_terminal_shows_one_line_of_a_failure_which_the_report_has_whole(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream = self.shown(monkeypatch, terminal=True)
+        outcome = Failed(reason=f"race {'in the simulator ' * 9}", evidence="k.cu:7: race: this line reads")
+        with progress.following(self.TRIALS) as tell:
+            tell(named("sanitizer-race", outcome, str(self.TRIALS[0].id)))
+        (line,) = [each for each in stream.getvalue().splitlines() if "FAILED" in each]
+        assert "a::b/call/float32-s0 FAILED sanitizer-race: race in the simulator" in line
+        assert line.endswith("…")
+        assert "k.cu:7" not in stream.getvalue()
+
     def test_a_pipe_shows_each_kind_of_trial_as_it_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stream = self.shown(monkeypatch, terminal=False)
         with progress.following(self.TRIALS) as tell:
