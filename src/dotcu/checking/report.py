@@ -179,7 +179,8 @@ SHOWN = 3
 TOO_FEW_ACCEPTED = 5
 """The report warns of an overload that refuses all of its derived calls, if it has this many."""
 
-_AGAIN = "again: "
+AGAIN = "again: "
+"""What stands before the command that runs a failed trial again."""
 
 EVIDENCE_LINES = 20
 """The lines of the evidence of a failure that are shown."""
@@ -213,7 +214,7 @@ def failure_text(result: Failed) -> str:
     lines = result.evidence.splitlines()
     rest = len(lines) - EVIDENCE_LINES
     shown = lines if rest <= 0 else [*lines[:EVIDENCE_LINES], f"... and {_count(rest, 'line')} more"]
-    again = [_AGAIN + result.reproduce] if result.reproduce else []
+    again = [AGAIN + result.reproduce] if result.reproduce else []
     head = f"{result.trial} FAILED {result.check}: {result.reason}"
     return escaped("\n".join([head, *(f"    {line}".rstrip() for line in (*shown, *again))]))
 
@@ -418,7 +419,7 @@ def _shown(failures: Sequence[Failed]) -> RenderableType:
     lines = [Line(words=Text(head, style="bold", overflow="ignore"))]
     for line in others:
         text = line.lstrip()
-        in_one_piece = text.startswith(_AGAIN)  # to be pasted
+        in_one_piece = text.startswith(AGAIN)  # to be pasted
         words = Text(text, no_wrap=in_one_piece, overflow="ignore")
         lines.append(Line(indent=len(line) - len(text), words=words))
     return Grid(columns=(), lines=lines)

@@ -23,7 +23,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dotcu import errors
-from dotcu.checking.report import cause_of, failure_text, result_json
+from dotcu.checking.report import AGAIN, cause_of, failure_text, result_json
 from dotcu.checking.results import LIMIT_S, START_S, CheckResult, Failed
 from dotcu.errors import DotcuError, UsageError
 from dotcu.files import read_file
@@ -33,9 +33,12 @@ from dotcu.workers import Worker, WorkerCrash
 
 WatchEvent = dict[str, Any]
 
-_PHASES = {"begun": "loading", "planned": "checking", "checked": "timing"} | dict.fromkeys(
-    ("unloadable", "crashed", "done"), "waiting"
-)
+_PHASES = {
+    "begun": "loading",
+    "planned": "checking",
+    "checked": "compiling",
+    "compiled": "timing",
+} | dict.fromkeys(("unloadable", "crashed", "done"), "waiting")
 _COPIED = {"device", "trials", "passed", "not_tried", "seconds", "kernels", "timings"}  # as they are
 
 
@@ -191,6 +194,9 @@ def _error(text: str, width: int) -> Iterator[Text]:
     yield Text(first, style="bold")
     start = 0
     for line, following in zip_longest(rest, rest[1:], fillvalue=""):
+        if line.startswith(f"    {AGAIN}"):
+            yield from _command(line, width)
+            continue
         if following.strip() == "^":
             start = max(0, following.index("^") - width // 2) if len(following) > width else 0
         is_source = "^" in (line.strip(), following.strip())
@@ -199,6 +205,23 @@ def _error(text: str, width: int) -> Iterator[Text]:
         )
         shown.highlight_regex(r"^ *\^$|(?<=: )(catastrophic error|error): ", "bold red")
         yield shown
+
+
+def _command(line: str, width: int) -> Iterator[Text]:
+    """Yield a command in lines that a shell joins when they are pasted: a backslash ends all but the last.
+
+    It breaks before options. The backslash is in the last column, so that no blanks of the screen follow it.
+    """
+    start, *options = line.split(" --")
+    parts = [start]
+    for option in options:
+        if len(parts[-1]) + len(f" --{option}") <= width - 2:
+            parts[-1] += f" --{option}"
+        else:
+            parts.append(f"        --{option}")
+    for part in parts[:-1]:
+        yield Text(f"{part:<{width - 1}}\\", no_wrap=True)
+    yield Text(parts[-1], overflow="fold")
 
 
 # ---------------------------------------------------------------- the loop

@@ -123,6 +123,18 @@ def test_failures_of_one_cause_are_shown_once() -> None:
     assert drawn(state, color=None).count("a.cu:3:9: error: no y") == 1
 
 
+def test_the_command_that_tries_again_can_be_copied_from_a_narrow_terminal() -> None:
+    command = "dotcu check ops.py:op --device simulator --quick --seed 0 --only ns::op/call/float32-s0"
+    wrong = msgspec.structs.replace(WRONG, reproduce=command)
+    shown = drawn(run(saved(), *version(wrong, 10)), width=60, color=None).splitlines()
+    (begin,) = (i for i, line in enumerate(shown) if "again: " in line)
+    end = next(i for i in range(begin, len(shown)) if not shown[i].endswith("\\"))
+    assert all(len(line) == 60 for line in shown[begin:end]), "no blanks follow a backslash"
+    pasted = "\n".join(shown[begin : end + 1]).partition("again: ")[2]
+    joined = pasted.replace("\\\n", "")  # as a shell does
+    assert joined.split() == command.split()
+
+
 def test_a_file_that_is_gone_is_not_called_saved() -> None:
     state = run(saved(10.0, "b.cuh"))
     assert "a.cu saved; b.cuh deleted\n" in drawn(state)
@@ -184,6 +196,12 @@ def test_nothing_tried_is_not_held() -> None:
     state = run(saved(), *version(RIGHT, 10)[:4], checked(False, "no samples"))
     assert "INCOMPLETE" in drawn(state)
     assert "no samples" in drawn(state)
+
+
+def test_without_a_gpu_nothing_is_said_to_be_timed() -> None:
+    *happened, compiled, _ = version(RIGHT, 10)
+    assert "\ncompiling 0.5 s" in drawn(run(saved(), *happened), color=None)
+    assert run(saved(), *happened, compiled).phase == "timing"
 
 
 def test_results_are_printed_as_the_json_form_of_a_check_has_them() -> None:
