@@ -31,7 +31,7 @@ def check(
     seed: int = 0,
     only: str | Sequence[str] = (),
 ) -> CheckReport:
-    """Check operators for every kind of fault.
+    """Check operators for wrong values, memory errors, races and more.
 
     Every overload is tried, in each of its dtypes, on its samples and on calls that are derived from
     them. On the CPU the kernels run in the simulator, whose findings are failures.

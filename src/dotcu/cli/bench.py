@@ -24,9 +24,11 @@ def command(
     ] = None,
     shapes: Annotated[
         Word,
-        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
+        typer.Option(metavar="SIZES", help="of the first tensor, 4096x4096,2^28, or of each, 64x32:32x16"),
     ] = None,
-    dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
+    dtypes: Annotated[
+        Word, typer.Option(metavar="NAMES", help="some of the operator's: float32,bfloat16")
+    ] = None,
     cold: Annotated[bool, typer.Option("--cold", help="only with a cold L2 cache")] = False,
     warm: Annotated[bool, typer.Option("--warm", help="only with a warm L2 cache")] = False,
     save: Annotated[File, typer.Option(metavar="FILE", help="write all samples, as JSON lines")] = None,
@@ -77,7 +79,7 @@ def command(
         if path is not None:
             raise EnvironmentFault(
                 f"{option} {path} needs times that were measured on a GPU, and this run has only bounds.\n"
-                f"Leave {option} out to see them; what this machine lacks for more, says: dotcu doctor"
+                f"Leave {option} out to see the bounds. To see what this machine lacks, type: dotcu doctor"
             )
     if compare is not None and report.rows:
         report = report.compared_with(compare, whole=":" not in target)

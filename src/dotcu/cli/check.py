@@ -31,7 +31,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check operators for every kind of fault."""
+    """Check operators for wrong values, memory errors, races and more."""
     if shardings:
         _try_shardings(target, device, seed, write=write, as_json=as_json)
         return

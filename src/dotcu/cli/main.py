@@ -46,7 +46,7 @@ Verb = tuple[str, Callable[..., None], str]
 """A command: its word, its function, and what it does."""
 
 _VERBS: tuple[Verb, ...] = (
-    ("check", check.command, "Check operators for every kind of fault."),
+    ("check", check.command, "Check operators for wrong values, memory errors, races and more."),
     ("sanitize", sanitize.command, "Run a Python script, and report the faults of its kernels."),
     ("bench", bench.command, "Time operators, and compare with the least possible time."),
     ("inspect", inspect.command, "Show kernels' resources and code, or a binary's contents."),

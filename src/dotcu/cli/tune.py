@@ -18,9 +18,11 @@ def command(
     target: TargetArg,
     shapes: Annotated[
         Word,
-        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
+        typer.Option(metavar="SIZES", help="of the first tensor, 4096x4096,2^28, or of each, 64x32:32x16"),
     ] = None,
-    dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
+    dtypes: Annotated[
+        Word, typer.Option(metavar="NAMES", help="some of the operator's: float32,bfloat16")
+    ] = None,
     budget: Annotated[
         Number,
         typer.Option(

@@ -229,7 +229,7 @@ def _count_remarks(line: LineCounters, total: LineCounters) -> Iterator[tuple[st
         yield "bank conflicts", f"shared memory: {counts}"
     issued = line.warp_instructions / total.warp_instructions if total.warp_instructions else 0.0
     if issued >= MUCH_WORK and line.active_lanes < FEW_LANES:
-        lanes = f"{line.active_lanes:.1f} of 32 lanes active on average"
+        lanes = f"{line.active_lanes:.1f} of 32 threads per warp active on average"
         yield "idle lanes", f"{lanes}, in {issued:.0%} of the issued instructions"
 
 

@@ -6,7 +6,7 @@ scale<float>  sm_90  kernels.cu:12
   emitted    global memory     2 x load, 16 B per thread  lines 20, 21
                                1 x store, 16 B per thread  line 23
   look at    line 24: div.s32 by a value known only at run time, 31 instructions
-  counted    140,672 thread instructions of PTX, 31.9 of 32 lanes active: mylib::scale, float32, sample 2
+  counted    140,672 thread instructions of PTX, 31.9 of 32 threads per warp active: mylib::scale, float32
 """
 
 from __future__ import annotations
@@ -422,7 +422,7 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
     if one.counts is not None:
         total = one.counts.total
         work = f"{total.lane_instructions:,} thread instructions of PTX"
-        work += f", {total.active_lanes:.1f} of 32 lanes active"
+        work += f", {total.active_lanes:.1f} of 32 threads per warp active"
         if one.code.tile is not None:
             work = f"{total.lane_instructions:,} operations of Tile IR on elements"
         yield "counted", Text(f"{work}: {one.counts.call}, in the simulator", style="dim")

@@ -70,7 +70,7 @@ def tune(
         device: The GPU; "simulator" only rejects and checks.
         full: Check by derived cases and by the simulator's sanitizers, too.
         counters: Reject what has far more bank conflicts or sectors than the default, by the simulator.
-        budget_s: Seconds for all cases; what is known by then counts.
+        budget_s: Seconds for all cases; then the best found so far is kept.
         seed: What random numbers start from.
 
     Raises:

@@ -1,6 +1,6 @@
 """A report as a table.
 
-dotcu::add  every tensor counted once
+dotcu::add  bytes: each tensor once
   limit, cold: memory, 2 reads to 1 write, 4.39 TB/s
                        µs  ± %  IQR %    n  host µs       rate  % limit  × dotcu
   float32-4096x4096  201 MB, limit 45.86 µs cold
@@ -51,7 +51,7 @@ def _conclusion(report: BenchReport) -> Text:
         calls = report.estimate.calls
         broken = sum(not call.compiles for call in calls)
         if not broken:
-            return Text("nothing was measured", style="bold yellow")
+            return Text("bounds only: no GPU was timed", style="bold yellow")
         total = f"{len(calls)} call{'' if len(calls) == 1 else 's'}"
         does = "does" if broken == 1 else "do"
         return Text(f"FAILED: {broken} of {total} {does} not compile", style="bold red")
@@ -279,11 +279,11 @@ _ESTIMATE_COLUMNS: Sequence[Column] = (
 
 
 def _estimate_grid(estimate: Estimate) -> Grid:
-    """Return all calls, by operator; the first line says that nothing was measured."""
+    """Return all calls, by operator; the first line says that these are bounds."""
     sheet = estimate.sheet
     title = (
-        f"bounds for {sheet.name}, no measurements: the least time by its datasheet for what a call has to "
-        "move and what its kernels computed in the simulator"
+        f"bounds for {sheet.name}, no measurements: the least time that its datasheet allows for the bytes "
+        "and operations of a call, which the simulator counted"
     )
     lines = [_words(title, "bold yellow", indent=0), _words(sheet.source, "dim", indent=0)]
     for op, calls in _grouped((call.op, call) for call in estimate.calls).items():
@@ -293,8 +293,8 @@ def _estimate_grid(estimate: Estimate) -> Grid:
         lines += [Line(indent=2, cells=tuple(map(Text, _estimate_cells(call)))) for call in calls]
         launches = [launch for call in calls for launch in call.launches]
         for launch in {launch.kernel: launch for launch in reversed(launches)}.values():
-            compiled = f"{launch.kernel} compiles in {1e3 * launch.compile_s:.0f} ms"
-            lines.append(_words(f"{compiled}{', from the cache now' if launch.cached else ''}", "dim"))
+            compiled = f"{launch.kernel} took {1e3 * launch.compile_s:.0f} ms to compile"
+            lines.append(_words(f"{compiled}{' (cached since)' if launch.cached else ''}", "dim"))
         notes = merged([note for call in calls for note in call.notes]).values()
         lines += [_words(note, "yellow") for note in dict.fromkeys(notes)]
     return Grid(columns=_ESTIMATE_COLUMNS, lines=lines)
@@ -352,7 +352,7 @@ def reached_rate(row: BenchRow) -> str:
 def _work_source(works: Iterable[Work]) -> str:
     """Return where bytes and FLOPs come from; empty without any work."""
     declared = {work.declared for work in works}
-    known = "counted as its `work` says" if declared == {True} else "every tensor counted once"
+    known = "bytes and FLOPs: as its `work` says" if declared == {True} else "bytes: each tensor once"
     return known if declared else ""
 
 

@@ -50,9 +50,9 @@ def lines(*calls: Any) -> list[str]:
 
 def test_it_says_first_that_nothing_was_measured_and_whose_bounds_these_are() -> None:
     shown = lines(call())
-    assert shown[1].startswith("bounds for H200, no measurements: the least time by its datasheet")
+    assert shown[1].startswith("bounds for H200, no measurements: the least time that its datasheet allows")
     assert shown[2] == "NVIDIA H200 datasheet"
-    assert shown[-1] == "nothing was measured"
+    assert shown[-1] == "bounds only: no GPU was timed"
 
 
 def test_a_call_has_what_it_moves_asks_for_computes_and_its_bound() -> None:
@@ -73,7 +73,7 @@ def test_a_call_that_was_not_simulated_has_its_bound_and_says_why() -> None:
 
 def test_a_kernel_is_shown_once_with_its_compile_time() -> None:
     shown = lines(call(), call("float32-s1", launches=(FakeLaunch(cached=True),)))
-    assert [line for line in shown if "add<float>" in line] == ["  add<float> compiles in 61 ms"]
+    assert [line for line in shown if "add<float>" in line] == ["  add<float> took 61 ms to compile"]
 
 
 def test_an_estimate_holds_and_is_no_row() -> None:

@@ -79,7 +79,8 @@ class TestTheLimit:
         assert line_of(found, "cold", "dotcu").endswith("TB/s")
 
     @pytest.mark.parametrize(
-        ("declared", "expected"), [(True, "counted as its `work` says"), (False, "every tensor counted once")]
+        ("declared", "expected"),
+        [(True, "bytes and FLOPs: as its `work` says"), (False, "bytes: each tensor once")],
     )
     def test_the_source_of_the_bytes_is_reported(self, declared: bool, expected: str) -> None:
         work = Work(read_bytes=8, written_bytes=4, declared=declared)
