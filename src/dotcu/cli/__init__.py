@@ -20,7 +20,9 @@ Files = Optional[list[Path]]  # noqa: UP045
 _N = TypeVar("_N", int, float)
 
 
-def number(kind: Callable[[str], _N], allowed: str, fits: Callable[[_N], bool]) -> Callable[[str], _N]:
+def number(
+    kind: Callable[[str], _N], allowed: str, fits: Callable[[_N], bool] = lambda _: True
+) -> Callable[[str], _N]:
     """Return the parser of an option that takes a number; it refuses others by what is allowed."""
 
     def parse(text: str) -> _N:
@@ -38,7 +40,7 @@ Seed = Annotated[
     int,
     typer.Option(
         metavar="<int>",
-        parser=number(int, "a whole number", lambda seed: True),
+        parser=number(int, "a whole number"),
         help="the seed of random numbers",
     ),
 ]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dotcu.cli import AsJson, Integer, Strings, Word, console, names
+from dotcu.cli import AsJson, Integer, Strings, Word, console, names, number
 from dotcu.errors import quoted
 
 SETTINGS = {"allow_interspersed_args": False}
@@ -30,7 +30,12 @@ def command(
         Word, typer.Option(metavar="ARCH", help="the GPU that is simulated; default: sm_80")
     ] = None,
     seed: Annotated[
-        Integer, typer.Option(metavar="N", help="shuffles warps and atomics; default: all in step")
+        Integer,
+        typer.Option(
+            metavar="N",
+            parser=number(int, "a whole number"),
+            help="shuffles warps and atomics; default: all in step",
+        ),
     ] = None,
     checks: Annotated[
         Word, typer.Option(metavar="LIST", help="of bounds,init,race,barrier; default: all four")
