@@ -174,7 +174,7 @@ class SimulatedDevice:
         return "simulator"
 
     @property
-    def key(self) -> object:  # the devices that stages are made for differ in it
+    def key(self) -> object:  # a launch plan holds for one architecture
         return self.simulation.arch
 
     def arch(self, code: CompiledUnit) -> ArchLimits:

@@ -43,7 +43,7 @@ class LineCounters:
     """The counts of one source line.
 
     Attributes:
-        lane_instructions: Instructions, counted once for each lane that ran them; lanes that a guard
+        lane_instructions: Instructions, counted once for each thread that ran them; threads that a guard
             kept out did not.
         warp_instructions: Instructions, counted once for each warp that issued them.
         branches: Branches, guarded or not, counted once for each warp that came to them.
@@ -53,15 +53,15 @@ class LineCounters:
         global_requests: Accesses to global memory, counted once for each warp.
         global_sectors: Sectors of 32 bytes that they touched.
         ideal_sectors: Sectors of the same bytes side by side.
-        global_bytes: Bytes that their lanes asked for, also where several asked for the same.
+        global_bytes: Bytes that their threads asked for, also where several asked for the same.
         shared_requests: Accesses to shared memory, counted once for each warp.
         shared_wavefronts: Wavefronts of shared memory that they took.
         ideal_wavefronts: Wavefronts without bank conflicts.
-        shared_bytes: Bytes that their lanes asked for.
-        atomics: Atomic operations, counted once for each lane.
-        classes: Lane instructions by class: "integer", "float", "half", "special", "move", "convert",
+        shared_bytes: Bytes that their threads asked for.
+        atomics: Atomic operations, counted once for each thread.
+        classes: Thread instructions by class: "integer", "float", "half", "special", "move", "convert",
             "memory", "atomic", "async", "matrix", "warp", "barrier", "control".
-        operations: Arithmetic operations of lanes by type, such as "f32": an add, a multiply or a
+        operations: Arithmetic operations of threads by type, such as "f32": an add, a multiply or a
             quotient is one, a fused multiply-add two, m x n x k of a matrix instruction 2 m n k for
             its warp. Integers are counted in matrix instructions only.
     """
@@ -110,7 +110,7 @@ class LineCounters:
         return sum(count for type_, count in self.operations.items() if type_ not in _INTEGERS)
 
     def add_work(self, work: tuple[str, str, int], lanes: int) -> None:
-        """Count an instruction for some lanes; for a negative number of them, discount it."""
+        """Count an instruction for some threads; for a negative number of them, discount it."""
         kind, type_, operations = work
         self.lane_instructions += lanes
         self.classes[kind] += lanes
@@ -154,7 +154,7 @@ class Counters(LineCounters):
 
     Attributes:
         launches: Kernels launched.
-        steps: Instructions issued, each for however many lanes stood there together.
+        steps: Instructions issued, each for however many threads stood there together.
         lines: The same counts by source line: (file, line) to Line.
     """
 
@@ -195,7 +195,7 @@ class Run:
             however many there are in all.
         patience: See there; None: `PATIENCE_STEPS`.
         remedy: What to do if a kernel that ends reaches one of the two; empty: pass a higher limit.
-        watch: Told of each basic block that is next: its steps, lanes and place. It may raise.
+        watch: Told of each basic block that is next: its steps, threads and place. It may raise.
         progress: Told of each launch: its kernel, how many blocks have ended, and how many it has.
         launches: How often each kernel was launched.
         findings: What was found, one for each kind and line of a kernel.
@@ -223,8 +223,8 @@ class Run:
     def report(self, finding: Finding, instruction: str = "") -> None:
         """Take a finding in, merged with an earlier one of the same kind and line.
 
-        Its lanes are those of the instruction of that line that has the most of them, so that
-        a lane whose index is wrong counts once, not for every operand that it indexes.
+        Its threads are those of the instruction of that line that has the most of them, so that
+        a thread whose index is wrong counts once, not for every operand that it indexes.
 
         A finding of a check that is off is dropped.
 
@@ -286,9 +286,9 @@ class Finding:
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty if the PTX names none.
         line: The line in it, from 1; 0 if the PTX names none.
-        block: blockIdx of the first lane at fault.
-        thread: threadIdx of the first lane at fault.
-        lanes: How many lanes were at fault at this line; of races at least these, from `ENOUGH_LANES` on.
+        block: blockIdx of the first thread at fault.
+        thread: threadIdx of that thread.
+        lanes: How many threads were at fault at this line; of races at least these, from `ENOUGH_LANES` on.
         address_of: The kernel's argument, or the variable, whose memory it was; empty if none.
         message: What happened and what is required.
         source: The line's text; empty if it is not known.

@@ -150,7 +150,7 @@ class TrafficCounters:
         self.skipped[number] = (instruction, self.skipped.get(number, (instruction, 0))[1] + lanes)
 
     def groups(self, lanes: Threads, size: int = WARP) -> LaneGroups:
-        """Threads, in ascending order, as groups of neighbours; remembered for the same lanes."""
+        """Threads, in ascending order, as groups of neighbours; remembered for the same threads."""
         if lanes is not self._lanes:
             self._lanes, self._groups = lanes, {}
         if size not in self._groups:
@@ -158,13 +158,13 @@ class TrafficCounters:
         return self._groups[size]
 
     def count(self, batch: Batch, access: Access, parts: Sequence[AccessPart]) -> None:
-        """Count what an access of the active lanes cost; `parts` is what was resolved of it.
+        """Count what an access of the active threads cost; `parts` is what was resolved of it.
 
         Args:
             parts: The parts of the access that are in bounds and aligned.
 
         Note:
-            Atomics are counted as reads are: what it costs when several lanes hit one address is not
+            Atomics are counted as reads are: what it costs when several threads hit one address is not
             documented.
         """
         _, sums = self.accesses.setdefault(access.number, (access, {}))

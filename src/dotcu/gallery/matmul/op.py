@@ -365,7 +365,7 @@ def _finish(out: Tensor, epilogue: Epilogue) -> None:
 
 
 def _one(a: Tensor, b: Tensor, out: Tensor, kernel: str | None, block_size: int) -> None:
-    """PlannedLaunch a kernel of the ladder without epilogues, for two matrices."""
+    """Launch a kernel of the ladder without epilogues, for two matrices."""
     if kernel in STEPS:
         if a.dtype not in HALVES:
             raise TypeError(
@@ -389,7 +389,7 @@ def _choose(out: Tensor, tiled: bool, block_size: int) -> tuple[dotcu.Kernel, in
 
 
 def _step(a: Tensor, b: Tensor, out: Tensor, name: str) -> None:
-    """PlannedLaunch a step between mma and persistent: both matrices with K innermost."""
+    """Launch a step between mma and persistent: both matrices with K innermost."""
     (m, n), k = out.shape, a.shape[1]
     if m == 0 or n == 0 or k == 0:
         out.zero_()
@@ -412,7 +412,7 @@ def _on_tensor_cores(
     a: Tensor, b: Tensor, out: Tensor, epilogue: Epilogue, kernel: str | None, *, up: Tensor | None = None,
     ends: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """PlannedLaunch mma.cu or hopper.cu.
+    """Launch mma.cu or hopper.cu.
 
     Args:
         up: SwiGLU's second matrix, with the strides of b.

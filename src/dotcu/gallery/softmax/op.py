@@ -115,7 +115,7 @@ def softmax_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
 
 
 def _run(chosen: RowLaunch, tensors: tuple[Tensor, ...], out: Tensor, numbers_of_part: int) -> None:
-    """PlannedLaunch one kernel, or two: the second reads the numbers of all parts of its row."""
+    """Launch one kernel, or two: the second reads the numbers of all parts of its row."""
     of_parts, (kernel, numbers, grid, block, _, cluster) = chosen
     if of_parts is None:
         kernel(*tensors, out, *numbers, grid=grid, block=block, cluster=cluster)

@@ -123,7 +123,7 @@ def sum_out(
 
 
 def _add_up(x: Tensor, out: Tensor, dim: int | None, block_size: int) -> None:
-    """PlannedLaunch one kernel, or two: for the parts of each sum, and for their sums."""
+    """Launch one kernel, or two: for the parts of each sum, and for their sums."""
     if out.numel() == 0:
         return
     order = _order(x, dim)

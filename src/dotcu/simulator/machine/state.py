@@ -239,7 +239,7 @@ class Observers:
         write, stored: Values are about to be written at places of a part, or were written there.
         atomic: Places are updated, by threads in an order; None if none learns what it found.
         mbarrier: mbarriers are initialised, changed or waited for.
-        matrix: wgmma reads 16-byte batches of shared memory, a row for each warpgroup; True: ask no other.
+        matrix: wgmma reads 16-byte chunks of shared memory, a row for each warpgroup; True: ask no other.
         async_read: A bulk copy reads elements of a part.
         async_write: A bulk copy writes to global memory; gives the numbers by which `complete` names it.
         tensor_map: A copy reads its tensor map, at an address.

@@ -159,7 +159,7 @@ class Races:
         compared = self._compared.setdefault((access.number, id(batch)), np.zeros(state.count, np.uint64))
         fresh = same & (stamps[:, 0] != compared[groups])
         compared[groups[same]] = stamps[same, 0]
-        # One batch for each of the four warps, which have to know of the write.
+        # One chunk for each of the four warps, which have to know of the write.
         for rows, columns in ((fresh, slice(GROUP // WARP)), (~same, slice(None))):
             if not rows.any():
                 continue

@@ -56,7 +56,7 @@ InstructionBinder = Callable[[FlatInstruction, Binding], InstructionStep | Rende
 
 
 def _nothing(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
-    """InstructionBinder an instruction that orders memory, waits, or hints: steps are in order already."""
+    """Make no step of an instruction that orders memory, waits, or hints: steps are in order already."""
     return lambda batch: None
 
 

@@ -895,7 +895,7 @@ def _rows_at(tensor: Map, first: int, starts: Array, inside: Array) -> CopyBox:
 
 
 def chunk_offsets(start: int, box: CopyBox) -> Array:
-    """Return the offset of each 16-byte batch of a box, in bytes from its address in shared memory."""
+    """Return the offset of each 16-byte chunk of a box, in bytes from its address in shared memory."""
     row_bytes, swizzle = box.row_bytes, box.swizzle
     begins = start + max(row_bytes, swizzle) * np.arange(box.count, dtype=np.int64)
     address = (begins[:, None] + np.arange(0, row_bytes, CHUNK, dtype=np.int64)).reshape(-1)

@@ -330,7 +330,7 @@ def _places(descriptor: int, extent: int, across: bool) -> Array:
 
 @functools.lru_cache(maxsize=4096)
 def _are_apart(descriptor: int, extent: int, across: bool) -> bool:
-    """Return whether each 16-byte batch of a matrix has a place of its own; arguments as of `_places`."""
+    """Return whether each 16-byte chunk of a matrix has a place of its own; arguments as of `_places`."""
     places = _places(descriptor, extent, across)
     return len(np.unique(places)) == len(places)
 
