@@ -54,6 +54,18 @@ def read_file(path: str | os.PathLike[str], most_bytes: int = MAX_BYTES, *, is_m
     return b"".join(parts)
 
 
+def read_ends(path: str | os.PathLike[str], count: int) -> bytes:
+    """Return the first and the last `count` bytes of a regular file, which overlap in a short one.
+
+    Raises:
+        OSError: It is missing, cannot be read, or is not a regular file.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        head = file.read(count)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - count))
+        return head + file.read(count)
+
+
 def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
     """Return the text of a regular file in UTF-8, its line ends as one character each.
 

@@ -24,6 +24,15 @@ def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
         files.read_file(file, 7)
 
 
+def test_both_ends_of_a_file_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"12345678")
+    assert files.read_ends(file, 3) == b"123678"
+    assert files.read_ends(file, 6) == b"123456345678"
+    with pytest.raises(OSError, match="directory"):
+        files.read_ends(tmp_path, 3)
+
+
 def test_ten_gigabytes_of_nothing_are_not_read(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -36,7 +36,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 WORDS = re.compile(
-    r"\b(?:print|stdout|stderr|echo|os|read_bytes|read_text|environb?|getenvb?|Library|custom_op|triton_op|"
+    r"\b(?:print|stdout|stderr|echo|os|open|fdopen|read_bytes|read_text|environb?|getenvb?|Library|custom_op|triton_op|"
     rf"{'|'.join(PROGRAM_STARTERS)})\b"
 )
 """Without one of them a file breaks no rule of `DOORS`."""
@@ -98,23 +98,25 @@ def touches_the_dispatcher(node: ast.AST) -> bool:
     return name_of(node) in doors or bool(imported(node) & doors)
 
 
-MAKE_DESCRIPTORS = (
-    "workers.py",
-    "benchmark/timers.py",
-    "compile/cache.py",
-    "compile/nvrtc_server.py",
-    "compile/sharing.py",
-    "inspection/binary.py",
-    "locks.py",
-    "process.py",
-)
+READ_DESCRIPTORS = ("workers.py", "compile/nvrtc_server.py", "process.py")
+"""They read pipes."""
+
+READ_PARTS = ("compile/sharing.py", "inspection/binary.py")
+"""They read what lies somewhere in a large file that `open_regular` has opened."""
+
+MODE = re.compile(r"[rwaxbt+]+")
 
 
 def reads_without_a_bound(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and (
-        (isinstance(node.func, ast.Attribute) and node.func.attr in ("read_bytes", "read_text"))
-        or name_of(node.func) == "os.fdopen"
-    )
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else name_of(node.func)
+    if name in ("open", "fdopen"):
+        given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+        texts = [str(each.value) for each in given if isinstance(each, ast.Constant)]
+        modes = [text for text in texts if MODE.fullmatch(text)] or ["r"]
+        return "r" in modes[0] and name_of(node.func) != "os.open"  # which gives a descriptor
+    return isinstance(node.func, ast.Attribute) and name in ("read_bytes", "read_text")
 
 
 DOORS: dict[str, tuple[Rule, tuple[str, ...], str]] = {
@@ -127,11 +129,17 @@ DOORS: dict[str, tuple[Rule, tuple[str, ...], str]] = {
         ("operator/register.py",),
         "torch.library.Library('x', 'DEF')",
     ),
-    # two read what dotcu itself brings, by importlib.resources; the others have made the descriptor
+    # page.py and writing.py read what dotcu itself brings, by importlib.resources
     "only files.py reads files": (
         reads_without_a_bound,
-        ("files.py", "inspection/page.py", "shipping/operator_library/writing.py", *MAKE_DESCRIPTORS),
-        "Path('x').read_text()",
+        (
+            "files.py",
+            "inspection/page.py",
+            "shipping/operator_library/writing.py",
+            *READ_DESCRIPTORS,
+            *READ_PARTS,
+        ),
+        "Path('x').open()",
     ),
 }
 

@@ -22,7 +22,7 @@ from dotcu import settings
 from dotcu.compile import driver
 from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.errors import ToolchainError, UnsupportedPlatform
-from dotcu.files import is_file, is_folder, matching, read_file, read_text
+from dotcu.files import is_file, is_folder, matching, read_ends, read_file, read_text
 
 # Platforms that NVRTC is published for and that dotcu runs on. Source: PyPI, nvidia-cuda-nvrtc.
 PLATFORMS = {("Linux", "x86_64"), ("Linux", "aarch64")}
@@ -187,11 +187,8 @@ class Compiler:
 
 def file_identity(file: Path) -> str:
     """Return the text that distinguishes a large file from any other build of it: its size and both ends."""
-    size = file.stat().st_size
-    with file.open("rb") as handle:
-        head = handle.read(_SAMPLE_BYTES)
-        handle.seek(max(0, size - _SAMPLE_BYTES))
-        return f"{size}:{hashlib.sha256(head + handle.read()).hexdigest()[:16]}"
+    digest = hashlib.sha256(read_ends(file, _SAMPLE_BYTES)).hexdigest()
+    return f"{file.stat().st_size}:{digest[:16]}"
 
 
 def builtin_libraries(library: Path) -> tuple[Path, ...]:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -27,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from dotcu import torch_compat
 from dotcu.compile.target import Target
 from dotcu.errors import escaped
+from dotcu.files import read_file
 from dotcu.kernel.arguments.memory import extent
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def _may_be_written(address: int) -> bool:
     start = ctypes.c_void_p(address - address % page)
     if advise is not None and advise(start, ctypes.c_size_t(page), _POPULATE_WRITE) == 0:
         return True
-    with suppress(OSError), Path("/proc/self/maps").open("rb") as maps:  # also where the system is older
-        for line in maps:
+    with suppress(OSError):  # also where the system is older
+        for line in read_file("/proc/self/maps").splitlines():
             span, rights = line.split(maxsplit=2)[:2]
             first, end = (int(bound, 16) for bound in span.split(b"-"))
             if first <= address < end:
