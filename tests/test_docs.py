@@ -298,6 +298,9 @@ def test_every_file_that_the_architecture_names_exists() -> None:
         text = (source / file).read_text(encoding="utf-8")
         for name in names.split("."):
             assert re.search(rf"^ *(?:def|class) {name}\b", text, re.MULTILINE), f"{file}: {name}"
+    for name, file in re.findall(r"`([A-Za-z_]+)`\s+in\s+`([a-z_/]+\.(?:py|c))`", page):
+        text = (source / file).read_text(encoding="utf-8")
+        assert re.search(rf"^[\w *]*\b{name}\b *[(:=]", text, re.MULTILINE), f"{file}: {name}"
 
 
 TROUBLE = """
