@@ -20,7 +20,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return the values of a TOML text.
 
     Raises:
-        ValueError: It is none, or is nested too deeply.
+        ValueError: The text is not TOML, or is nested too deeply.
     """
     if sys.version_info >= (3, 11):  # a launch does not import it
         import tomllib

@@ -260,7 +260,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def first_lines(error: BaseException) -> str:
-    """The first lines of an error, behind the user's file and line, none of them endless."""
+    """The first lines of an error, behind the user's file and line, each cut to a length."""
     text = _STACK.split(describe(error))[0]
     lines = [
         line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(_HINTS)

@@ -359,7 +359,7 @@ def _typed(layouts: Any) -> Mapping[str, Sequence[TypeRow]]:
     """Return the layouts of an entry.
 
     Raises:
-        ValueError: They are none: a row has another type, leads out of the table, or contains itself.
+        ValueError: A row has a wrong type, leads out of the table, or contains itself.
     """
     from graphlib import TopologicalSorter  # few kernels take structs
 
@@ -374,7 +374,7 @@ def _typed(layouts: Any) -> Mapping[str, Sequence[TypeRow]]:
         ]
         known = {number for each in (*leads, *inside) for number in each} <= set(range(len(rows)))
         if not (are_typed and known and kinds <= {(str, int, bool, int)}):
-            raise ValueError("a row is none")
+            raise ValueError("a row has a wrong type, or leads out of the table")
         for graph in (leads, inside):
             TopologicalSorter(dict(enumerate(graph))).prepare()  # raises where there is a circle
     typed: Mapping[str, Sequence[TypeRow]] = layouts

@@ -54,7 +54,7 @@ def compile_plan(plan: BuildPlan) -> tuple[CacheEntry, bool]:
 
 
 def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> DotcuError:
-    """Return the last failure, or where it is of a name that was left out for an error, that error."""
+    """Return the last failure; if it only names what was left out because of an error, that error."""
     from dotcu.compile import diagnostics
 
     if _UNRESOLVED in failures[-1][1] and len(failures) > 1:  # it names no line
@@ -69,7 +69,7 @@ def _explained(failures: Sequence[tuple[BuildPlan, str]]) -> DotcuError:
     return diagnostics.explain_failure(plan, shown, diagnostics.of_plan(plan, shown))
 
 
-# What nvcc has from the host's compiler and its headers and NVRTC lacks, by what shows that it is needed.
+# What the host's compiler and its headers give nvcc, and NVRTC lacks; by the message that shows the need.
 _FROM_THE_HOST = (
     (r"#error directive", "#define __linux__ 1\n#define __x86_64__ 1\n#define __GNUC__ 11\n"),
     (r"\b__extension__\b", "#define __extension__\n"),

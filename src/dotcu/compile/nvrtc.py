@@ -27,7 +27,7 @@ NO_TILE_KERNEL = b"__$dummy_kernel"
 NVRTC 13.5)."""
 
 _START_S = 60.0
-"""A Python that has not said hello by then is none."""
+"""The most seconds until a Python that starts says hello."""
 
 
 def architectures(path: Path) -> tuple[int, ...]:

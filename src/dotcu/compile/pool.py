@@ -129,7 +129,7 @@ def _in_order(store: Store, keys: Mapping[BuildInputs, str]) -> Iterator[BuildIn
 def compile_ahead(requests: Sequence[BuildInputs], *, few: int = FEW) -> Iterator[BuildInputs]:
     """Compile into the cache on every core, and yield each request that is done, or has failed.
 
-    Of a few, none is compiled or yielded: the process that wants them is as fast.
+    If there are few, nothing is compiled or yielded: the process that wants them is as fast.
 
     Args:
         few: How many of them take as long as a process to start.

@@ -315,7 +315,7 @@ def find_prebuilt(
         assembled: Only machine code will do, since registers are requested.
 
     Returns:
-        The code; or a line for each reason, none if there is no prebuilt code.
+        The code; or a line for each reason, without any if there is no prebuilt code.
 
     Raises:
         PrebuiltCodeError: There is some, and it differs from the file in the wheel.

@@ -72,7 +72,7 @@ def install_line() -> str:
 
 @functools.cache
 def missing_parts(nvrtc: Compiler) -> tuple[str, ...]:
-    """Return what is not found next to an NVRTC of what makes machine code of Tile IR."""
+    """Return the parts that make machine code of Tile IR and are missing next to an NVRTC."""
     return tuple(name for name in _ASSEMBLING if beside(nvrtc, name) is None)
 
 

@@ -418,7 +418,7 @@ def run_jobs(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_
     jobs = job_count(len(items), cores=len(os.sched_getaffinity(0)), free_bytes=free_bytes())
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            return list(pool.map(work, items))  # after an error those under way end, none begins
+            return list(pool.map(work, items))  # after an error no further one begins
         except Exception:
             raise
         except BaseException:

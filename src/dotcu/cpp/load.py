@@ -304,7 +304,7 @@ def _register(path: Path) -> None:
 
 
 def python_module(path: Path, name: str) -> ModuleType | None:
-    """Return the Python module that a loaded library is, None if it is none."""
+    """Return a loaded library as a Python module, None if it has no function that makes one."""
     with _lock:
         if path not in _modules and hasattr(ctypes.CDLL(str(path)), f"PyInit_{name}"):
             loader = importlib.machinery.ExtensionFileLoader(name, str(path))

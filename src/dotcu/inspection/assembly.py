@@ -156,7 +156,7 @@ def _read(text: Sequence[str], first: int, last: int, files: Mapping[int, str]) 
         for part in line.split(";") if in_body and loc is None and not continues else ():
             statement = re.sub(r"^(\s*(?:[{}]|[\w$]+:))+\s*", "", part).strip().strip("}").strip()
             match = _STATEMENT.match(statement)
-            if match is not None:  # a directive, a label or a brace is none
+            if match is not None:  # not a directive, a label or a brace
                 statements.append(" ".join(statement.split()))
                 opcodes.append(match["opcode"])
         if loc is None and line.strip():

@@ -289,8 +289,8 @@ def read(path: Path, *, kernels: Collection[str] = ()) -> BinaryReport:
     The kernels of a cubin and a PTX file are listed, of another file those for the architectures `kernels`.
 
     Raises:
-        UsageError: There is no such file, it is of no such kind, damaged or cut short, or it has no code for
-            one of the architectures; those that it has are listed.
+        UsageError: The file is missing, of another kind, damaged or cut short, or has no code for one of the
+            architectures; those that it has are listed.
     """
     report = _report(path, str(path), frozenset(kernels))
     has = [architecture.arch for architecture in report.architectures]

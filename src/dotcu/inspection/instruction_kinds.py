@@ -212,7 +212,7 @@ def is_executed(instruction: SassInstruction) -> bool:
 
 
 def kind_of(instruction: SassInstruction) -> InstructionKind | None:
-    """Return the kind of a machine instruction; None if it is of none that is listed."""
+    """Return the kind of a machine instruction; None if no kind has its opcode."""
     return next((kind for kind in SASS if kind.opcode.fullmatch(instruction.opcode)), None)
 
 

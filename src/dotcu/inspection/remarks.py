@@ -36,7 +36,7 @@ POOR_SECTORS = 0.75
 """Ideal number of sectors over those touched: a line below it gets a remark."""
 
 MANY_WAVEFRONTS = 1.25
-"""Wavefronts over those without bank conflicts: a line from here on gets a remark."""
+"""Wavefronts over those without bank conflicts: a line with more gets a remark."""
 
 FEW_LANES, MUCH_WORK = 16.0, 0.05
 """A line gets a remark below this average of active lanes, from this share of issued instructions on."""
@@ -50,7 +50,7 @@ class Remark:
 
     Attributes:
         kind: "integer division", "spill", "uncoalesced", ...
-        location: The source line; None if it is of the whole kernel.
+        location: The source line; None for the whole kernel.
         near: The compiler gives no line for it, and this is the nearest one before it.
     """
 

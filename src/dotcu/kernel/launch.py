@@ -470,7 +470,7 @@ def launch(
         )
 
 
-# Listeners, who see each request for a kernel.
+# Listeners, which see each request for a kernel.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -479,7 +479,7 @@ class KernelRequest:
 
     Attributes:
         kernel: The kernel with its template arguments.
-        unit: The unit that it is compiled in.
+        unit: Where its code comes from.
         config: None if its attributes or its occupancy are asked for, which needs its code as well.
     """
 

@@ -113,7 +113,7 @@ class KernelAttributes:
 
 
 def _restored_kernel(module: Module, name: str, arguments: tuple[str, ...]) -> Kernel:
-    """Return a kernel that was pickled, of a module that was."""
+    """Return a pickled kernel, found in its module by name and template arguments."""
     kernel = module.kernels[name]
     return kernel[arguments] if arguments else kernel
 
@@ -145,7 +145,7 @@ class Kernel:
 
     @property
     def module(self) -> Module:
-        """The module that it is of."""
+        """The module that has it."""
         return self._module
 
     @property
@@ -160,7 +160,7 @@ class Kernel:
 
     @property
     def unit(self) -> CompilationUnit:
-        """The unit that it is compiled in.
+        """The unit that compiles it.
 
         Raises:
             ArgumentError: It is a template without arguments.

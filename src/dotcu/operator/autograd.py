@@ -163,7 +163,7 @@ class Recorder:
     def of_plain_tensors(
         self, compute: Callable[..., Any], defaults: Mapping[str, Any]
     ) -> Callable[..., Any]:
-        """Make the function that records a call outside of transforms, none of whose values is a list.
+        """Make the function that records a call outside of transforms, without lists among its values.
 
         This leaves out what `record` does for nested values. `compute` computes a call below autograd.
         """

@@ -389,8 +389,7 @@ class Overload:
         """Compile and load every kernel that the samples reach, before a CUDA graph capture, for example.
 
         Compiles on all cores what is in no cache and no wheel. Then calls this overload, and its backward
-        where it has one, with each sample of each dtype, on every CUDA device, or in the simulator if there
-        is none.
+        where it has one, with each sample of each dtype, on every CUDA device; without one, in the simulator.
 
         Args:
             samples: Calls to make instead, on the devices of their tensors: those that will come.

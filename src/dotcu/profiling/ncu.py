@@ -411,7 +411,7 @@ def _instruction(
 
 
 def _number(text: str) -> float | None:
-    """Return a number as ncu prints it, with commas between thousands; None if the text is none."""
+    """Return a number as ncu prints it, with commas between thousands; None for other text."""
     try:
         return float(text.replace(",", ""))
     except ValueError:

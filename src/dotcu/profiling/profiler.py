@@ -75,7 +75,7 @@ def _gpu(device: str | None, target: str) -> torch.device:
     missing = (device or "cuda").startswith("cuda") and not torch.cuda.is_available()
     gpu = torch.device("cpu") if missing else resolve_device(device)
     if gpu.type != "cuda":
-        why = "torch sees none here" if missing else f"{device} is none"
+        why = "torch sees none here" if missing else f"{device} is not one"
         raise EnvironmentFault(
             f"profiling needs a GPU, and {why}.\n"
             "Without one, see bounds on the time of a call, and the code of its kernels:\n"

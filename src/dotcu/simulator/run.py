@@ -184,7 +184,7 @@ class Run:
     """One simulation of any number of launches.
 
     Attributes:
-        arch: The architecture to compile for, for those who compile.
+        arch: The architecture to compile for.
         on_finding: "raise" stops at the first finding; "collect" suppresses the faulty access
             (a load gives 0) and goes on.
         seed: Shuffles which warps run ahead, and the order in which atomics of one step reach

@@ -103,7 +103,7 @@ _SWIZZLES = (0, 32, 64, 128)
 
 
 def replaced(data: bytes, field: str, number: int, value: int) -> bytes | None:
-    """The bytes of a map of boxes with another value in a field; None if they are none, or none such fits.
+    """The bytes of a map of boxes with another value in a field; None for another map, or if it does not fit.
 
     Args:
         data, value: The bytes of the map, and the value as tensormap.replace takes it.

@@ -54,7 +54,7 @@ def read(data: bytes) -> TileModule:
     """Read a Tile IR file.
 
     Raises:
-        TileCodeError: It is none, it is damaged, or it is of a version that this reader does not know.
+        TileCodeError: The bytes are no Tile IR, damaged, or of a version that this reader does not know.
     """
     return _File(data).module()
 
@@ -339,7 +339,7 @@ class _File:
             yield ()
 
     def place(self, index: int) -> tuple[SourceLocation, ...]:
-        """Return the places that a number stands for, innermost first; 0 is none."""
+        """Return the places that a number stands for, innermost first; 0 stands for no place."""
         if index == 0 or index > len(self.place_pieces):
             return ()
         if index not in self.places:

@@ -200,7 +200,7 @@ def test_without_a_gpu_it_says_what_can_be_had(device: str | None) -> None:
 
 
 def test_the_simulator_is_no_gpu_to_profile() -> None:
-    with pytest.raises(EnvironmentFault, match="profiling needs a GPU, and simulator is none"):
+    with pytest.raises(EnvironmentFault, match="profiling needs a GPU, and simulator is not one"):
         profile("dotcu.gallery:square", device="simulator")
 
 

@@ -310,8 +310,8 @@ class _StatementReader(CodeTokens):
     def _made(self, first: int, last: int) -> ParsedDeclaration:
         """Return what the call of a macro makes; without an annotation in it the compiler decides.
 
-        It is unclear where it is of both kinds, but not where types stand beside host code, such as one whose
-        constructor registers a function.
+        It is unclear if it makes both host and device code, but not if types stand beside host code, such as
+        one whose constructor registers a function.
         """
         word, verdicts, made = self.at(first), {"host"}, ""
         if word in self.macros:

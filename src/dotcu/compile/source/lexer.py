@@ -40,7 +40,7 @@ def blanks(text: str) -> str:
 def without_comments(text: str) -> str:
     """Return the text with comments blanked; literals stay, but for the inside of those over several lines.
 
-    What looks like a directive in these is none.
+    What looks like a directive in a comment or a literal does not count as one.
     """
     return _COMMENT_OR_LITERAL.sub(_without_lines, text)
 
@@ -112,7 +112,7 @@ def variants(text: str, defined: Container[str] = NVRTC_MACROS) -> Iterator[str]
     for path in unseen:
         first = {**path, **first}
     while unseen:
-        chosen: dict[int, int] = {}  # of the branches not seen yet as many as go together, else the first
+        chosen: dict[int, int] = {}  # of branches not seen yet, as many as fit together; else the first
         for path in unseen:
             if _fits(path, chosen):
                 chosen.update(path)

@@ -772,7 +772,7 @@ def pack(
 
 
 def _origins(args: Sequence[Any]) -> list[str]:
-    """Return for each value of `expanded` what messages add to it: that it is a stride, or a size."""
+    """Return for each value of `expanded` the words by which messages call it a stride or a size."""
     found: list[str] = []
     for value in args:
         found.append("")

@@ -430,7 +430,7 @@ class ClusterBarriers:
             self._inits.append((threads, objects))
 
     def release_inits(self) -> None:
-        """The active threads release the mbarriers that they initialised, for all who leave the next barrier.
+        """The active threads release the mbarriers that they initialised to all that leave the next barrier.
 
         Source: PTX ISA, "Parallel Synchronization and Communication Instructions: membar, fence"
         (fence.mbarrier_init).

@@ -154,7 +154,7 @@ class AcquiredReleases:
 
     def __init__(self, blocks: int) -> None:
         self.turns = np.full((blocks, blocks), NEVER, np.int64)
-        # By turn of a release: what who acquires it knows.
+        # By turn of a release: what a thread that acquires it knows.
         self._releases: dict[int, Array] = {}
         # Turns and blocks that acquired their releases.
         self._seen: set[int] = set()
@@ -394,7 +394,7 @@ class VectorClocks:
     def see(
         self, threads: Threads | None, grid: Array, block: Array, *, at_once: bool, turn: Array | None = None
     ) -> None:
-        """Threads read what was published; an acquire knows it at once, else a fence is due.
+        """Threads read what was published; an acquire knows it at once, another read after a fence.
 
         Args:
             grid: The times up to which they know other blocks now.
@@ -484,7 +484,7 @@ class VectorClocks:
                 self._raise("released", own, grid=released_grid, block=released_block)
 
     def post(self, threads: Threads, keys: Array) -> None:
-        """Threads arrive at a barrier without waiting; those who leave it know what these did."""
+        """Threads arrive at a barrier without waiting; threads that leave it know what they did."""
         self.hand_over(threads)
         grid, _ = self.published(threads)
         values = [grid, *self.released.of(threads)[:2]]
@@ -501,7 +501,7 @@ class VectorClocks:
         self.tick(threads)
 
     def forget(self, keys: Array) -> None:
-        """Barriers are complete that nobody waited at: who leaves them later knows no such arrival."""
+        """Forget arrivals at barriers that are complete and at which no thread waited."""
         for key in keys.tolist():
             self._posted.pop(key, None)
 
@@ -512,8 +512,8 @@ class VectorClocks:
             relaxed: They release no more than a fence did before.
 
         Returns:
-            The threads' times towards other clusters, and the times (grid, block) that those who leave the
-            barrier know.
+            The threads' times towards other clusters, and the times (grid, block) that threads know when
+            they leave the barrier.
         """
         self.hand_out(threads)
         times, (_, block) = self.times.of(threads).grid, self.published(threads)
@@ -526,7 +526,7 @@ class VectorClocks:
         return times, grid, block
 
     def leave(self, threads: Threads, times: Array, grid: Array, block: Array) -> None:
-        """Threads leave a barrier of their cluster, and know what those who arrived there released."""
+        """Threads leave a barrier of their cluster, and know what the threads that arrived there released."""
         self.see(threads, grid + 1, block + 1, at_once=True)
         self._raise("times", threads, grid=times)
 

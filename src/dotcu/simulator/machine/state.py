@@ -1,4 +1,4 @@
-"""The state of a launch that runs: its batches of blocks, their accesses, and who is told of events.
+"""The state of a launch that runs: its batches of blocks, their accesses, and and the observers of events.
 
 A batch holds whole blocks. Its threads stand in one row, block after block, each block padded
 to whole warps; padding threads never run. `active` names the threads of the step at hand: an
@@ -110,7 +110,7 @@ class MemoryOrder(NamedTuple):
     Attributes:
         strong: It is volatile, relaxed or stronger, or atomic: no race with others of its kind.
         acquire: What follows it sees what came before the release that it observed.
-        release: What came before it is seen by those who acquire it.
+        release: Threads that acquire it see what came before.
         scope: "cta", "cluster", "gpu" or "sys": who is promised.
         exchange: It is a volatile read of a value, not of a flag.
         for_block: It acquires and releases within its block alone, as .cta says, though mbarriers are atomic
@@ -223,7 +223,7 @@ class AccessSpan(NamedTuple):
 
 @dataclass(eq=False)
 class Observers:
-    """The events of a launch: for each one, who is told of it.
+    """The events of a launch, each with its observers.
 
     Sanitizers and counters add functions to these lists. What is on no list costs nothing.
 
@@ -237,7 +237,7 @@ class Observers:
         read: An element of a part is read: the part, its places, which of the vector it is, and where to put
             the checks that wait until something depends on the value; None: they are made now.
         write, stored: Values are about to be written at places of a part, or were written there.
-        atomic: Places are updated, by threads in an order; None if none learns what it found.
+        atomic: Places are updated, by threads in an order; None if no thread learns what it found.
         mbarrier: mbarriers are initialised, changed or waited for.
         matrix: wgmma reads 16-byte chunks of shared memory, a row for each warpgroup; True: ask no other.
         async_read: A bulk copy reads elements of a part.
@@ -252,7 +252,7 @@ class Observers:
         remote: Threads access the shared memory of other blocks of the batch, at offsets.
         barrier: All threads of the blocks of some threads have passed a barrier; None: of all blocks.
         arrive: Threads of clusters are the first to arrive at their barrier; gives a mark of that moment.
-        leave: Threads leave the barrier of their cluster, all before whose mark is settled.
+        leave: Threads leave the barrier of their cluster; what came before its mark is settled.
         publish: mbarriers, as words of shared memory, were initialised before all that follows.
         fence: The active threads pass a fence between some proxies.
         wait: The active threads have waited for the launch before.
@@ -310,7 +310,7 @@ class LaunchState:
         asks_workspace: The kernel has read that address, as grid.sync() does.
         registers: Registers that a thread has at the start; 0: it is not known.
         heap: Buffers that malloc() gave, in this launch or an earlier one, and free() did not take back.
-        on: Who is told of what happens.
+        on: The observers of each event.
         raced: By the identity of an instruction, how many threads of it were found to race.
         turn: That of the last handover; see `Handovers`.
         visits: For each basic block, the threads that have run it.

@@ -105,7 +105,7 @@ class Warpgroups:
         self.registers = np.full(count, batch.launch.registers, np.int64)
         self._grown = np.full(count, -1, np.int64)
         self.is_debug = batch.launch.decoded.is_debug
-        in_flight(batch)  # who stores asks it first
+        in_flight(batch)  # every store asks it first
         batch.at_exit.insert(0, self.leave)
 
     def of(self, threads: Threads) -> Array:
@@ -351,7 +351,7 @@ class Warpgroups:
     def touch(
         self, instruction: FlatInstruction, reads: frozenset[int], writes: frozenset[int], *, copies: bool
     ) -> None:
-        """The active threads are about to touch registers of some wgmma by an instruction that is none.
+        """The active threads are about to touch registers of some wgmma by an instruction other than a wgmma.
 
         Args:
             copies: It is a copy, which a compiler puts anywhere: it finds what the wgmma will give.

@@ -142,7 +142,7 @@ PlaceOfLoad = tuple[str, int, int]
 
 
 def place_of(load: Instruction) -> PlaceOfLoad | None:
-    """Return where a load reads; None if the instruction is none, or its address a number."""
+    """Return where a load reads; None for other instructions, and for an address that is a number."""
     if load.opcode != "ld" or len(load.operands) < 2 or not isinstance(load.operands[1], Address):
         return None
     base, offset = load.operands[1]

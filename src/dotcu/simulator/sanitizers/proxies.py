@@ -5,8 +5,8 @@ completion is followed by an implicit fence; a copy reads its tensor map by the 
 by one of them is there for another only if a fence lies on the path of causality between the two: by
 the thread that wrote, after it did; by the one that accesses, once that is ordered after the write; or
 by a third thread between them. So a fence that only the copying thread passes before the barrier joins
-its own writes alone. PTX words it so for aliases: a fence along the path. That it is in the block of the
-asynchronous access, as Lustig et al. have it (ISCA 2022, "Mixed-Proxy Extensions"), is not asked for.
+its own writes alone. PTX says so of aliases: a fence along the path. Lustig et al. (ISCA 2022,
+"Mixed-Proxy Extensions") require it in the block of the asynchronous access, which is not required here.
 
 What was only read needs no fence before an async write to the same place, if the two are ordered:
 CUTLASS's pipelines release a stage by an arrival alone. The mbarrier that a copy completes is accessed

@@ -380,8 +380,8 @@ def _hold_read(at: ThreadAccess, part: AccessPart, index: Array, element: int) -
 def _check_proxy(at: ThreadAccess, part: AccessPart, index: Array) -> None:
     """Report async accesses of bytes that were written by the generic proxy, with no fence on the way.
 
-    The two are ordered: it is a race else. The reverse, an access by the generic proxy of what a copy wrote,
-    needs no fence but the wait for its completion.
+    The two are ordered; otherwise they would be a race. The reverse, an access by the generic proxy of what a
+    copy wrote, needs no fence but the wait for its completion.
     """
     batch, shadow = part.batch, at.shadow
     if shadow.writes is None or shadow.events.has_finding(part):
@@ -680,8 +680,8 @@ def _compare_with(
 ) -> None:
     """Report the threads that an earlier access of the same bytes is not ordered before.
 
-    A store of a `value` is none where the value is there already. In place of the stamps of all granules,
-    `old` has one for each thread.
+    A store of a `value` that is there already does not race. `old` has the stamp of each thread's place, in
+    place of the `stamps` of all granules.
     """
     shadow, order = at.shadow, at.access.order
     if (stamps is None and old is None) or shadow.events.has_finding(at):

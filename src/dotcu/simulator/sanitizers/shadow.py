@@ -40,7 +40,7 @@ class ThreadAccess(NamedTuple):
     """An access of some threads, which are at some times, to one element each.
 
     Attributes:
-        shadow: The stamps of the memory that it is to.
+        shadow: The stamps of the memory that they access.
         threads: None for all of the batch.
         indices: Where each thread's element begins, in units of the access's width.
         skew: Added to the indices to count from a shadow's base.
@@ -261,7 +261,7 @@ class ShadowMemory:
         turns: The turn of the last release at each granule; None while there was none.
         published: Clocks (grid, block) that strong writes published there. In place of the second, numbers
             of rows where there are clusters.
-        floor: Stamps below it lie before a barrier that everyone has passed; 0 is none of an access.
+        floor: Stamps below it lie before a barrier that everyone has passed; 0 is of no access.
         block_floor: The same for stamps of the thread's own block, where there are clusters.
         dirty, awaited: Something was written since then; a bulk copy wrote here, whose end has to be awaited.
         shared: Several GPUs reach it: what is promised to one of them orders nothing.
@@ -303,7 +303,7 @@ class ShadowMemory:
         return self.base > 0
 
     def is_narrow(self, order: MemoryOrder) -> bool:
-        """Return whether an access here promises nothing to some who reach the memory."""
+        """Return whether an access here has a narrower scope than the threads that reach the memory."""
         return order.scope in NARROW or (self.shared and order.scope == "gpu")
 
     def forget(self) -> None:

@@ -38,8 +38,8 @@ def decode(
 
     Args:
         linked, name: The kernel, with its calls inlined, and its name.
-        module, addresses: The PTX that it is of, and the address of each module variable.
-        language: That of its source.
+        module, addresses: The PTX of the kernel, and the address of each module variable.
+        language: The language of its source.
 
     Raises:
         UnsupportedInstruction: Names every instruction that is not executed, with all of its lines.

@@ -250,8 +250,8 @@ def _store_undefined(part: AccessPart, undefined: Sequence[UndefinedBits]) -> No
     """Note that bytes that threads have just stored are undefined; in global memory, such a result is a
     fault.
 
-    A copy of what is written in part is none, since it may be padding; nor is the rest of a word that a store
-    to a bit-field leaves as it was.
+    A copy of a word that is written in part is not reported, since the remainder may be padding; nor is the
+    remainder of a word that a store to a bit-field leaves as it was.
     """
     batch, width = part.batch, part.access.width
     threads = batch.numbers(part.positions)

@@ -34,7 +34,7 @@ class TileAccess(NamedTuple):
         element, bytes: The element type in memory, and its bytes.
         strong: It is atomic, or relaxed and stronger for other blocks: no race with others of its kind.
         acquire: What follows it sees what came before the release that it observed.
-        release: What came before it is seen by those who acquire it.
+        release: Threads that acquire it see what came before.
     """
 
     number: int

@@ -259,7 +259,7 @@ def bind_reduce(instruction: FlatInstruction, binding: Binding) -> InstructionSt
 
 
 def _reduction(ptx: Instruction, operation: str, type_: str) -> Reduce:
-    """The function of what is there and of what comes, as words of any width."""
+    """The function of the words that are there and those that arrive, of any width."""
     function: Reduce = UPDATES[operation]
     if type_ in _HALVES:
         function = find_operation([HALF], ptx._replace(opcode=operation, flags=(), types=(type_,))).function
@@ -326,7 +326,7 @@ def _check_read(part: AccessPart, index: Array) -> None:
 
 
 def _told(part: AccessPart, index: Array, value: Array) -> list[int]:
-    """Tell of a write to global memory; return the numbers by which its completion is told."""
+    """Tell observers of a write to global memory; return the numbers by which `complete` names it."""
     return [number for note in part.batch.on.async_write for number in note(part, index, value)]
 
 

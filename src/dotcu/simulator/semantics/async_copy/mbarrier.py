@@ -169,7 +169,7 @@ def _bind_wait(instruction: FlatInstruction, flags: list[str], binding: Binding)
         value = _values(part, source)
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
         over = unpack(part.view[part.indices]).parity != waited
-        if not over.all():  # what the phase after an earlier one brings lands for those alone who wait for it
+        if not over.all():  # copies of a later phase land for the threads that wait for it alone
             _settle(batch, part.indices[~over], access)
             over = unpack(part.view[part.indices]).parity != waited
             if not over.all():

@@ -546,7 +546,7 @@ class WmmaFragment(NamedTuple):
         return [lanes[:, :, register].reshape(-1) for register in range(self.registers)]
 
     def transpose(self, words: Array) -> Array:
-        """The words of the transposed matrix, of lines as many as these are long."""
+        """The words of the transposed matrix."""
         elements = words.view(f"u{self.bits // 8}").reshape(-1, self.lines, self.length)
         return np.ascontiguousarray(elements.swapaxes(1, 2)).view(words.dtype)
 

@@ -219,7 +219,7 @@ def sources_of(operand: Operand, count: int, type_: str, binding: Binding) -> li
         type_, binding: The PTX type, and where registers are.
 
     Raises:
-        NotExecuted: They are not as many as the fragment has.
+        NotExecuted: Their number is not that of the fragment.
     """
     elements = elements_of(operand)
     require(len(elements) == count)
