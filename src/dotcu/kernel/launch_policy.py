@@ -1,4 +1,4 @@
-"""The policy of launches: whether one happens, who observes it, and refusals where it would be lost.
+"""The policy of launches: whether one happens, what observes it, and refusals where it would be lost.
 
 Bodies, traces and launches share one piece of state, `current_scope()`. Outside any operator a launch runs
 (`LaunchPolicy.OUTSIDE`), unless a trace, a transform or autograd would lose it: a launch is not a torch

@@ -254,7 +254,7 @@ class _Demangler:
             else:
                 prefix = f"{spell(ctype)}::" if ctype is not None else ""
                 ctype = CType(kind="named", name=prefix + self._source_name())
-            if self._peek() != "E":  # who reads a whole name remembers it
+            if self._peek() != "E":  # the caller that reads a whole name remembers it
                 self._remember(ctype)
         if ctype is None:
             raise self._refusal()

@@ -35,7 +35,7 @@ class AsyncCopy:
 
     Attributes:
         access: The instruction's access to the shared memory that the copy holds.
-        threads, indices: Who issued it, and for each thread the first of its elements of shared memory.
+        threads, indices: The threads that issued it, and for each the first of its elements of shared memory.
         values: For each thread, its elements; None if the copy only reads shared memory.
         kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
         groups: For each thread, the number of the group that the copy will be in.
@@ -66,7 +66,8 @@ class CopySignal:
 
     Attributes:
         access: The instruction's access to the mbarrier.
-        threads, objects: Who issued it, and for each thread the mbarrier: an 8-byte element of shared memory.
+        threads, objects: The threads that issued it, and for each the mbarrier: an 8-byte element of shared
+            memory.
         serial: All of the threads' copies before this one are tracked, or `copy` alone.
         copy: The serial number of the one copy that is tracked.
         tx_bytes: Completed transactions; 0: an arrival.

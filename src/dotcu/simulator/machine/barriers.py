@@ -84,7 +84,8 @@ class BlockBarriers:
     def arrive(self, number: Array, count: Array) -> None:
         """Make the active threads arrive at a barrier without waiting for it.
 
-        Where as many arrive as it counts, and none waits, it completes: who waits later, waits for others.
+        It completes if the number of arrivals that it counts has come and no thread waits: one that waits
+        later waits for other arrivals.
         """
         batch = self.batch
         if self.arrived is None:

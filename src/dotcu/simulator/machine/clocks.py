@@ -12,7 +12,7 @@ thread's time may cover another's by chance, and such a race is missed.
 
 Where warps are known apart, what one thread releases covers what it did itself, and what the others did
 before the warp's last common instruction: __syncwarp, and any .sync whose operands they passed on.
-The threads of a warp have one time towards others, so that `left_out` looks at those who took no part.
+The threads of a warp have one time towards others, so that `left_out` looks at those that took no part.
 
 One time towards others cannot tell which threads a release covers. So turns are counted, too: a thread's
 meetings and releases are its `handovers`, and it has `heard` of the turn of the last release that reached it.

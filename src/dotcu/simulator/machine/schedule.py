@@ -270,7 +270,7 @@ class Scheduler:
         if not spinning:
             return min(ready)
         if self.random is not None and self.random.random() < 0.5:
-            return int(self.random.choice([*ready]))  # who waits may see each change before the next
+            return int(self.random.choice([*ready]))  # threads that wait may see each change before the next
         others = [number for number in ready if number not in spinning]
         return min(others) if others else min(ready, key=lambda number: spinning[number])
 

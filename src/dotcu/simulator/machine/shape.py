@@ -1,4 +1,4 @@
-"""The mapping of a launch's threads to threads: blocks one after the other, each padded to whole warps.
+"""The numbers of a launch's threads: blocks one after the other, each padded to whole warps.
 
 Blocks stand in linear order. Those of a cluster stand together: clusters in linear order, and in each its
 blocks by rank. A batch holds whole clusters, so a block of the same cluster is at a fixed distance.
@@ -28,7 +28,7 @@ def merged(one: Threads, other: Threads) -> Threads:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShape:
-    """The mapping of the threads of some blocks to threads.
+    """The numbers of the threads of some blocks, which make a batch.
 
     Attributes:
         grid, block, cluster: Blocks, threads, and blocks of a cluster in x, y, z.

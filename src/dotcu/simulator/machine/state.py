@@ -111,7 +111,7 @@ class MemoryOrder(NamedTuple):
         strong: It is volatile, relaxed or stronger, or atomic: no race with others of its kind.
         acquire: What follows it sees what came before the release that it observed.
         release: Threads that acquire it see what came before.
-        scope: "cta", "cluster", "gpu" or "sys": who is promised.
+        scope: "cta", "cluster", "gpu" or "sys": the threads that it holds for.
         exchange: It is a volatile read of a value, not of a flag.
         for_block: It acquires and releases within its block alone, as .cta says, though mbarriers are atomic
             for all of the cluster.
@@ -404,7 +404,7 @@ class Batch:
         self.local: PrivateMemory
         self.params: PrivateMemory
         self.on = launch.on
-        # Barriers, copies in flight and the like, each by its class; and who is told when threads end.
+        # Barriers, copies in flight and the like, each by its class; and what is called when threads end.
         self.parts: dict[Any, Any] = {}
         self.at_exit: list[Callable[[Threads], None]] = []
         self.steps = 0
@@ -637,5 +637,5 @@ class Batch:
 
 
 def pack_bits(flags: Array) -> Array:
-    """Booleans, one a thread, to 32 bits a warp; thread 0 is bit 0."""
+    """Booleans, one a thread, to 32 bits a warp; lane 0 is bit 0."""
     return np.packbits(flags, bitorder="little").view(np.uint32)

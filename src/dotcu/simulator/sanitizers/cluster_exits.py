@@ -54,7 +54,7 @@ class RemoteAccesses:
         if access.instruction.ptx.opcode != "mbarrier":
             self._note(access, threads, owners, times)
             return
-        # Who waits for an arrival has not ended; pipelines leave a thread's last one at an mbarrier
+        # A thread that waits for an arrival has not ended; pipelines leave a thread's last one at an mbarrier
         # unawaited.
         places = offsets[far].astype(np.int64) * shape.cluster_blocks + owners % shape.cluster_blocks
         for place in np.unique(places).tolist():

@@ -21,7 +21,7 @@ _DOES = {"read": "reads", "write": "writes", "atomic": "updates"}
 
 
 class DependentLaunch:
-    """Observes a programmatic launch: who touches what the launch before wrote, and who has waited."""
+    """Observes a programmatic launch: accesses of what the launch before wrote, and the waits for it."""
 
     def __init__(self, launch: LaunchState, earlier: tuple[LaunchWrites, ...]) -> None:
         self._earlier = earlier

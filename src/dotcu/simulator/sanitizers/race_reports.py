@@ -65,7 +65,7 @@ def report_proxy(
 
     Args:
         event, writer: The write, and the thread that made it.
-        threads, index: Who accesses now, and the element.
+        threads, index: The threads that access now, and the element.
     """
     batch, instruction = part.batch, at.access.instruction
     name, shown = describe_element(part, index)

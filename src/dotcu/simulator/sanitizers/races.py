@@ -503,7 +503,7 @@ def _check_atomic(at: ThreadAccess, part: AccessPart, order: Array | None) -> No
         if order is not None and (before or own):
             both = zip(before or _NOTHING, own or _NOTHING, strict=True)
             _see(at, shadow, touch.granules, *(_found(b, o, touch.granules, order) for b, o in both))
-        # Who came last owns the place: it may well reset a counter that it alone has filled.
+        # The last thread owns the place: it may well reset a counter that it alone has filled.
         last = touch
         if order is not None:
             last = StampedPlaces(touch.granules[order], touch.stamps[order])

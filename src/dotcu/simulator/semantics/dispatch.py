@@ -95,7 +95,7 @@ def bind_fence(instruction: FlatInstruction, binding: Binding) -> InstructionSte
 
 
 def _bind_dependency(instruction: FlatInstruction, binding: Binding) -> InstructionStep:
-    """griddepcontrol: launches run one after the other, and the wait is noted for those who need it."""
+    """griddepcontrol: launches run one after the other, and the wait is noted for the sanitizers."""
     if instruction.ptx.flags == ("launch_dependents",):
         return _nothing(instruction, binding)
     require(instruction.ptx.flags == ("wait",))

@@ -40,7 +40,7 @@ _BITS = np.uint32(1) << _LANES
 
 
 class Rendezvous(NamedTuple):
-    """A step, and who has to be there for it.
+    """A step, and the threads that have to be there for it.
 
     Attributes:
         mask: The register or constant that holds the member mask.
@@ -303,7 +303,7 @@ def _named(batch: Batch, mask: Array) -> Array:
     return ((_rows(batch, mask)[:, :, None] & _BITS) != 0) & _present(batch)[:, None, :]
 
 
-# From the members who say yes, and the members, both as bits.
+# From the members that vote yes, and all members, both as bits.
 _VOTES: Mapping[str, Callable[[Array, Array], Array]] = {
     "ballot": lambda votes, voters: votes,
     "all": lambda votes, voters: votes == voters,

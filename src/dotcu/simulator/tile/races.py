@@ -239,7 +239,7 @@ class BlockOrder:
         return apart
 
     def release(self, addresses: list[int]) -> None:
-        """Let those who acquire from these addresses know what came before."""
+        """Let tile blocks that acquire from these addresses know what came before."""
         known = {**self._known, len(self.starts) - 1: self.now}
         for address in addresses:
             mine = self._released.setdefault(address, {})

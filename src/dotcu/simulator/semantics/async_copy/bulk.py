@@ -332,7 +332,7 @@ def _told(part: AccessPart, index: Array, value: Array) -> list[int]:
 
 @contextmanager
 def _each_element(part: AccessPart, index: Array) -> Iterator[tuple[AccessPart, Array]]:
-    """A part whose threads touch a row of elements each, as one whose threads touch an element each."""
+    """A part whose threads touch a row of elements each, as a part with one element for each thread."""
     threads, indices = part.batch.numbers(part.positions), index.reshape(-1)
     with active_threads(part.batch, np.repeat(threads, index.shape[1])):
         yield part._replace(indices=indices, positions=None), indices
