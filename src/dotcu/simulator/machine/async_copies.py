@@ -21,7 +21,7 @@ import numpy as np
 from dotcu.simulator.machine.access import shared_part
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Threads
-from dotcu.simulator.machine.state import Access, AccessPart, Batch, SourceCheck
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, SourceCheck, active_threads
 from dotcu.simulator.run import Array
 
 # How a copy's completion is observed: by groups of one of two kinds, or by an mbarrier alone.
@@ -274,14 +274,3 @@ class CopiesInFlight:
 def in_flight(batch: Batch) -> CopiesInFlight:
     """The copies of a batch."""
     return batch.part(CopiesInFlight)
-
-
-@contextmanager
-def active_threads(batch: Batch, threads: Threads) -> Iterator[None]:
-    """Run the block with only some threads active."""
-    previous = batch.active
-    batch.active = threads
-    try:
-        yield
-    finally:
-        batch.active = previous

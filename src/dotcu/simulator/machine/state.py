@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -634,6 +635,17 @@ class Batch:
         flags = np.zeros(self.threads, bool)
         flags[threads] = True
         return pack_bits(flags)
+
+
+@contextmanager
+def active_threads(batch: Batch, threads: Threads | None) -> Iterator[None]:
+    """Have only some threads of a batch active within the `with` statement; None: every thread."""
+    previous = batch.active
+    batch.active = threads
+    try:
+        yield
+    finally:
+        batch.active = previous
 
 
 def pack_bits(flags: Array) -> Array:

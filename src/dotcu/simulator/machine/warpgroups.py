@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dotcu.simulator.machine.access import describe_element, shared_part
-from dotcu.simulator.machine.async_copies import active_threads, in_flight
+from dotcu.simulator.machine.async_copies import in_flight
 from dotcu.simulator.machine.shape import WARP, Threads
-from dotcu.simulator.machine.state import Access, AccessPart, Batch
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, active_threads
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 

@@ -22,7 +22,7 @@ from dotcu.simulator.machine.access import describe_element
 from dotcu.simulator.machine.clocks import NEVER, ClockTimes, picked
 from dotcu.simulator.machine.memory import Memory
 from dotcu.simulator.machine.shape import WARP, BatchShape, Threads
-from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState, SourceCheck
+from dotcu.simulator.machine.state import Access, AccessPart, Batch, LaunchState, SourceCheck, active_threads
 from dotcu.simulator.machine.undefined import HeldCheck, HeldLoad
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, warpgroups
 from dotcu.simulator.run import Array, LaunchWrites
@@ -364,13 +364,12 @@ def _hold_read(at: ThreadAccess, part: AccessPart, index: Array, element: int) -
     threads = batch.numbers(part.positions)
 
     def report(used: Threads) -> None:
-        kept, batch.active = batch.active, active
         where = np.searchsorted(threads, used)
         positions = where if part.positions is None else part.positions[where]
         indices = picked(np.atleast_1d(index), where)
         narrow = part._replace(indices=indices, positions=positions)
-        _check_read(at._replace(threads=used, indices=indices), narrow, indices)
-        batch.active = kept
+        with active_threads(batch, active):
+            _check_read(at._replace(threads=used, indices=indices), narrow, indices)
 
     check = batch.undefined.hold(HeldCheck(report, threads, np.zeros(batch.threads, bool), within_block=True))
     bits = np.full(len(threads), (1 << 8 * part.access.width) - 1, f"u{part.access.width}")

@@ -11,7 +11,7 @@ import numpy as np
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand
 from dotcu.simulator.machine.shape import WARP, Threads
-from dotcu.simulator.machine.state import Batch, InstructionStep
+from dotcu.simulator.machine.state import Batch, InstructionStep, active_threads
 from dotcu.simulator.machine.undefined import NOBODY, UndefinedBits, full_bits
 from dotcu.simulator.program.basic_blocks import has_result
 from dotcu.simulator.program.binding import Binding, SourceOperand
@@ -199,9 +199,8 @@ def _compared(batch: Batch, this: _Carried, threads: Threads) -> list[UndefinedB
     predicate = batch.undefined.of(last, threads)
     if combine == "xor" or predicate is not None:
         return results
-    active, batch.active = batch.active, threads
-    value = np.broadcast_to(batch.read(last), threads.shape)
-    batch.active = active
+    with active_threads(batch, threads):
+        value = np.broadcast_to(batch.read(last), threads.shape)
     operand = this.instruction.ptx.operands[-1]
     value = value ^ bool(getattr(operand, "negated", False))
     open_ = value if combine == "and" else ~value

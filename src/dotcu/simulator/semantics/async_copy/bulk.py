@@ -29,10 +29,10 @@ from dotcu.simulator.machine.access import (
     report_unmapped,
     resolve,
 )
-from dotcu.simulator.machine.async_copies import active_threads, in_flight
+from dotcu.simulator.machine.async_copies import in_flight
 from dotcu.simulator.machine.memory import PARAM_WINDOW, RANK_BIT, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP, Threads
-from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Batch, InstructionStep
+from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Batch, InstructionStep, active_threads
 from dotcu.simulator.machine.warpgroups import warpgroups
 from dotcu.simulator.program.binding import (
     MANY,

@@ -15,8 +15,15 @@ import numpy as np
 
 from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Operand, Predicate, Register
 from dotcu.simulator.machine.access import resolve
-from dotcu.simulator.machine.async_copies import CopiesInFlight, active_threads, in_flight
-from dotcu.simulator.machine.state import Access, AccessPart, Batch, InstructionStep, SourceCheck
+from dotcu.simulator.machine.async_copies import CopiesInFlight, in_flight
+from dotcu.simulator.machine.state import (
+    Access,
+    AccessPart,
+    Batch,
+    InstructionStep,
+    SourceCheck,
+    active_threads,
+)
 from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, immediate, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array

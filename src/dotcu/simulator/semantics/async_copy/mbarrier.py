@@ -19,13 +19,20 @@ from dotcu.simulator.machine.access import resolve, shared_part
 from dotcu.simulator.machine.async_copies import (
     CopiesInFlight,
     CopySignal,
-    active_threads,
     in_flight,
     of_threads,
 )
 from dotcu.simulator.machine.barriers import barriers
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.state import WEAK, Access, AccessPart, Batch, InstructionStep, MemoryOrder
+from dotcu.simulator.machine.state import (
+    WEAK,
+    Access,
+    AccessPart,
+    Batch,
+    InstructionStep,
+    MemoryOrder,
+    active_threads,
+)
 from dotcu.simulator.program.binding import MANY, Binding, SourceOperand, chosen, counted, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array

@@ -14,9 +14,8 @@ import numpy as np
 
 from dotcu.ptx.instructions import Operand
 from dotcu.simulator.machine.access import region_part
-from dotcu.simulator.machine.async_copies import active_threads
 from dotcu.simulator.machine.shape import WARP
-from dotcu.simulator.machine.state import Access, Batch, InstructionStep
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep, active_threads
 from dotcu.simulator.program.binding import MANY, Binding, counted, immediate, only, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.semantics.async_copy.mbarrier import object_access

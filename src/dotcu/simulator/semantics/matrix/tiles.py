@@ -15,10 +15,9 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Operand, Sink
-from dotcu.simulator.machine.async_copies import active_threads
 from dotcu.simulator.machine.memory import SHARED_WINDOW
 from dotcu.simulator.machine.shape import WARP, Threads
-from dotcu.simulator.machine.state import Access, Batch, InstructionStep
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep, active_threads
 from dotcu.simulator.machine.undefined import NOBODY, HeldLoad
 from dotcu.simulator.program.binding import Binding, DestinationOperand, SourceOperand, counted, require
 from dotcu.simulator.program.inlining import FlatInstruction
@@ -179,10 +178,10 @@ def of_whole_warps(bind: Callable[[FlatInstruction, Binding], InstructionStep]) 
             if active is None or are_whole(active):
                 step(batch)
                 return
-            batch.active = _whole_only(batch, instruction, active)
-            if len(batch.active):
-                step(batch)
-            batch.active = active
+            whole = _whole_only(batch, instruction, active)
+            if len(whole):
+                with active_threads(batch, whole):
+                    step(batch)
 
         return Rendezvous(run, instruction, binding.constant(np.array([_EVERYONE])))
 

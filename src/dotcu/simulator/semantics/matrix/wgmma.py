@@ -18,10 +18,9 @@ import numpy as np
 from dotcu.ptx.dataflow import registers_of
 from dotcu.ptx.instructions import Instruction, Operand, Register, Vector
 from dotcu.simulator.machine.access import describe_element
-from dotcu.simulator.machine.async_copies import active_threads
 from dotcu.simulator.machine.memory import RANK_BIT
 from dotcu.simulator.machine.shape import Threads
-from dotcu.simulator.machine.state import Access, Batch, InstructionStep
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep, active_threads
 from dotcu.simulator.machine.warpgroups import CHUNK_BYTES, GROUP, ROWS, Warpgroups, warpgroups
 from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, immediate, only, require, vector
 from dotcu.simulator.program.inlining import FlatInstruction
