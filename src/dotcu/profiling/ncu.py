@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dotcu import errors, process, serialize
 from dotcu.compile.toolchain import find_tool
@@ -154,39 +154,49 @@ def expected_refusal(target: str, ncu: Path | None) -> MissingCounters | None:
     if ncu is None:
         reason = "Nsight Compute is not installed: there is no `ncu` on PATH, in CUDA_HOME or /opt/nvidia"
         return MissingCounters(kind="missing", reason=reason, remedies=HOW_TO_GET)
-    return refused(target, ncu) if permission() == (True, False, False) else None
+    found = permission()
+    certain = found.admin_only and found.is_admin is False and not found.is_root
+    return refused(target, ncu) if certain else None
 
 
 def refused(target: str, ncu: Path) -> MissingCounters:
     """Return why the system does not permit counters to a process that ncu refused, and what to do."""
-    admin_only, _, root = permission()
-    who = "root without CAP_SYS_ADMIN, as in a container" if root else "no administrator"
+    found = permission()
+    who = "root without CAP_SYS_ADMIN, as in a container" if found.is_root else "no administrator"
     reasons = {
         None: f"the driver refuses it ({PERMISSION_ERROR})",
         False: f"the driver refuses it ({PERMISSION_ERROR}), though {PARAMS} has RmProfilingAdminOnly: 0",
         True: f"{PARAMS} has RmProfilingAdminOnly: 1, and this process is {who}",
     }
     return MissingCounters(
-        kind="refused", reason=reasons[admin_only], remedies=permission_remedies(target, ncu)
+        kind="refused", reason=reasons[found.admin_only], remedies=permission_remedies(target, ncu)
     )
 
 
-def permission() -> tuple[bool | None, bool | None, bool]:
-    """Return what the parameters of the driver's module and the status of this process say.
+class Permission(NamedTuple):
+    """The permission to read counters, of this process; None where it is not known.
 
-    Returns:
-        Whether only administrators may read the counters, and whether this process has a capability that
-        makes it one, each None if that is not known; whether it runs as root, which in a container need not
-        have it.
+    Attributes:
+        admin_only: Only administrators may read them.
+        is_admin: The process has a capability that makes it one.
+        is_root: It runs as root, which in a container need not have the capability.
     """
+
+    admin_only: bool | None
+    is_admin: bool | None
+    is_root: bool
+
+
+def permission() -> Permission:
+    """Return what the parameters of the driver's module and the status of this process say."""
     params, status = _text(PARAMS), _text(STATUS)
     admin_only, user = _ADMIN_ONLY.search(params), _USERS.search(status)
     capabilities = _CAPABILITIES.search(status)
     bits = int(capabilities[1], 16) if capabilities else 0
-    return (
-        int(admin_only[1]) != 0 if admin_only else None,
-        bool(bits >> _SYS_ADMIN & 1 or bits >> _PERFMON & 1) if capabilities else None,
-        user is not None and user[1] == "0",
+    return Permission(
+        admin_only=int(admin_only[1]) != 0 if admin_only else None,
+        is_admin=bool(bits >> _SYS_ADMIN & 1 or bits >> _PERFMON & 1) if capabilities else None,
+        is_root=user is not None and user[1] == "0",
     )
 
 

@@ -50,7 +50,7 @@ def profiled(tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> P
         monkeypatch.setattr(ncu, "find", lambda: path if installed else None)
         return profile("dotcu.gallery:square", folder=tmp_path / "kept")
 
-    monkeypatch.setattr(ncu, "permission", lambda: (None, None, False))
+    monkeypatch.setattr(ncu, "permission", lambda: ncu.Permission(None, None, False))
     monkeypatch.setattr(profiler, "_gpu", lambda device, target: torch.device("cuda:0"))
     monkeypatch.setattr(ncu, "run_without_ncu", alone)
     return run
@@ -140,7 +140,7 @@ def test_a_kernel_of_torchs_differs_from_dotcus(profiled: Profiled) -> None:
 def test_where_counters_are_refused_it_says_why_and_what_to_do_and_times(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ncu, "permission", lambda: (True, False, True))
+    monkeypatch.setattr(ncu, "permission", lambda: ncu.Permission(True, False, True))
     report = profiled(said=ncu_reports.REFUSED)
     assert not report.counted
     shown = str(report)
@@ -154,7 +154,7 @@ def test_where_counters_are_refused_it_says_why_and_what_to_do_and_times(
 def test_what_cannot_work_is_not_tried(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ncu, "permission", lambda: (True, False, False))
+    monkeypatch.setattr(ncu, "permission", lambda: ncu.Permission(True, False, False))
     (found,) = profiled().profiles
     assert found.missing_counters is not None
     assert found.missing_counters.kind == "refused"
