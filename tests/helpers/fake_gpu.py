@@ -61,8 +61,8 @@ def configured(functions: Mapping[str, Callable[..., int]], **values: Any) -> It
         functions: By their names in `native.driver_functions`.
         values: What native code is to know of torch instead of what `native.torch_values` says.
     """
-    if isinstance(native.library(), str):
-        pytest.skip(native.library())
+    if reason := native.missing():
+        pytest.skip(reason)
     kept = called_by_ctypes(functions)
     addresses = {name: ctypes.cast(each, ctypes.c_void_p).value for name, each in kept.items()}
     before = dict(native._prepared)

@@ -66,10 +66,10 @@ def dtype_code(dtype: torch.dtype) -> int:
 
 
 @functools.cache
-def library() -> Any:
-    """Return the library, or why there is none."""
+def missing() -> str:
+    """Return why there is no library; empty if there is one."""
     try:
-        return import_module("dotcu._native")  # for tools, a statement would import dotcu's whole front
+        import_module("dotcu._native")  # for tools, a statement would import dotcu's whole front
     except ImportError as error:
         if sysconfig.get_config_var("Py_GIL_DISABLED"):
             return "dotcu has no native part for a free-threaded Python"
@@ -77,6 +77,13 @@ def library() -> Any:
             f"dotcu's native part is missing: {error}\n"
             "Install a wheel of dotcu, or a C compiler and then: pip install --force-reinstall dotcu"
         )
+    return ""
+
+
+@functools.cache
+def library() -> Any:
+    """Return the library; None if it is missing."""
+    return None if missing() else import_module("dotcu._native")
 
 
 _prepared: dict[int, str] = {}
@@ -104,8 +111,8 @@ def unusable() -> str:
     """Return why native code cannot be used with this torch; empty if it can. Asks no driver."""
     if not settings.current().native:
         return "DOTCU_NATIVE=0: the native part is not used"
-    if isinstance(library(), str):
-        return str(library())
+    if reason := missing():
+        return reason
     try:
         library().configure(torch_values(CUDA))
     except ImportError as error:
@@ -138,8 +145,8 @@ def _warn(reason: str) -> None:
 
 
 def _configure(device_type: int) -> str:
-    if isinstance(library(), str):
-        return str(library())
+    if reason := missing():
+        return reason
     try:
         library().configure(torch_values(device_type) | (driver_functions() if device_type == CUDA else {}))
     except (ImportError, ToolchainError) as error:

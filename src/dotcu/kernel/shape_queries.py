@@ -115,7 +115,7 @@ class _Choice:
         """Set the dict of what was chosen, by key: native code alone looks into it."""
 
 
-_Base: Any = _Choice if isinstance(native.library(), str) else native.library().Choice
+_Base: Any = _Choice if native.missing() else native.library().Choice
 
 
 class ByLayout(_Base, Generic[Params, Decision]):  # type: ignore[misc]  # a type of native code, or the one above

@@ -135,7 +135,7 @@ class LaunchingOverload(Overload):
         signature, name = self.signature, self.signature.qualified_name
         kinds, defaults = schema.kinds_of(self.torch_op._schema), schema.defaults_of(self.body)
         library = native.library()
-        if isinstance(library, str):
+        if library is None:
             return None
         calls = library.Operator(
             body=self.body,

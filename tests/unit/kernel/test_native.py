@@ -174,8 +174,8 @@ def test_an_older_exchange_api_is_found_behind_a_newer_one() -> None:
 def test_a_torch_without_the_exchange_api_is_named_once(
     monkeypatch: pytest.MonkeyPatch, api: Any, why: str
 ) -> None:
-    if isinstance(native.library(), str):
-        pytest.skip(native.library())
+    if reason := native.missing():
+        pytest.skip(reason)
     given = native.torch_values(native.CPU) | {"exchange_api": api}
     monkeypatch.setattr(native, "torch_values", lambda device_type: given)
     with pytest.warns(PerformanceWarning, match="goes through Python") as told:
@@ -223,7 +223,7 @@ def test_a_broken_exporter_is_left_to_python(look: Callable[[Any], int]) -> None
 @pytest.mark.usefixtures("unprepared")
 def test_without_the_library_it_says_so_and_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        native, "library", lambda: "dotcu's native part is missing: no compiler\nInstall a wheel"
+        native, "missing", lambda: "dotcu's native part is missing: no compiler\nInstall a wheel"
     )
     with pytest.warns(PerformanceWarning, match="no compiler\nInstall a wheel"):
         assert native.prepare().startswith("dotcu's native part is missing")
