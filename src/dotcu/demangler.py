@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.1.dylib")
 _DIGITS = re.compile(r"[0-9]+")
 _PLAIN = frozenset("_ZNEPKRVObvcahstijlmxynofdew0123456789")
-"""What a name without templates and without references to parts of itself consists of, but for its words."""
+"""The characters of a name without templates and back references, apart from its identifiers."""
 
 _MAX_PLAIN = 1000
 _MAX_NAME = 1 << 16

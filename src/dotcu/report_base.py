@@ -34,7 +34,7 @@ from dotcu.errors import escaped
 
 
 class Visible(RenderHook):
-    """A hook of a console: whatever is printed, its texts are shown with escapes for what could hide them."""
+    """A hook of a console: all text that it prints is `escaped`."""
 
     def __init__(self, *shown: RenderableType) -> None:
         self.shown = shown

@@ -415,9 +415,9 @@ def announce_to_inductor(operators: Iterable[Any]) -> None:
     """Tell Inductor in a compile to call operators as they are, before Inductor meets them in its graph.
 
     An operator that it has not heard of, Inductor treats the same way, but torch 2.11 writes the arguments
-    out first, as text for its log, whether or not anyone reads it: the text of an argument has that of all
-    that it depends on, and doubles with each operator that takes two results of others. The forward of
-    twelve layers did not end in four minutes.
+    out first, as text for its log, whether or not anyone reads it: the text of an argument contains the
+    text of all that it depends on, and doubles with each operator that takes two results of others. The
+    forward of twelve layers did not end in four minutes.
 
     Whoever registers a lowering or a decomposition with Inductor has precedence. So nothing is announced
     outside of a compile, where only shapes are asked for and a lowering may still come. torch's own

@@ -125,7 +125,7 @@ print(json.dumps([native.unusable(), [[row.path, row.without] for row in torch_c
 
 
 def native_parts(has_torch: bool) -> Iterator[Component]:
-    """Look for the native part, and for what calls need of torch; without it they cost more, and that is all.
+    """Look for the native part, and for the names of torch that it needs; without them calls only cost more.
 
     Another process imports torch: an import that fails or ends it is not the end of this one.
     """

@@ -245,7 +245,7 @@ def _insist(thread: int) -> None:
 
 
 def _end(end: SystemExit, words: Sequence[str]) -> NoReturn:
-    """End the process as the parser says, and see to what it has caught itself."""
+    """End the process as the parser says; report here an error that the parser has caught."""
     caught = end.__context__
     if isinstance(caught, BrokenPipeError):
         console.hang_up()

@@ -725,7 +725,7 @@ class Store:
                     Path(old).unlink(missing_ok=True)
 
     def history(self, source: str) -> list[Mapping[str, Any]]:
-        """Return the latest of what `add_history` noted of a source, each once, newest first."""
+        """Return the latest records of `add_history` for a source, each once, newest first."""
         records: list[Mapping[str, Any]] = []
         if not self._is_usable():
             return records

@@ -109,8 +109,8 @@ _BEFORE_THE_FIRST_LINE = (
     "type_traits",
     "utility",
 )
-"""Headers that nvcc has included before a source's first line: by its `cuda_runtime.h`, and by what that
-includes of the host's library. Source: cuda_runtime.h and driver_types.h of CUDA 13.0; <cmath> of GCC 13."""
+"""Headers that nvcc includes before a source's first line: by `cuda_runtime.h`, directly or through
+the host's library. Source: cuda_runtime.h and driver_types.h of CUDA 13.0; <cmath> of GCC 13."""
 _UNRESOLVED = "Unresolved extern function"
 _EXTERN = re.compile(r"^\.extern \.func[^;]*\b_Z\w+", re.MULTILINE)
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')

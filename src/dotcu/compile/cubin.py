@@ -51,8 +51,8 @@ class BinaryKernel:
 
     Attributes:
         symbol: The mangled name.
-        registers: Per thread; None of PTX, as all that follows.
-        stack_bytes: Per thread, with what it calls, as far as that is known.
+        registers: Per thread; None for PTX, as the fields below.
+        stack_bytes: Per thread, with the functions that it calls, as far as they are known.
         smem_bytes: Static shared memory per block, as the source declares it: without the driver's own.
         constant_bytes: Of constant bank 0: parameters, and what the driver passes.
         barriers: Named barriers per block; None where cuobjdump, which does not print them, read the kernel.

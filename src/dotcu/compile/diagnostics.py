@@ -468,7 +468,7 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
     """Say that a name is unknown because its declaration is host code; "" if that is not so."""
     name, is_called = undefined_name(error.message), bool(_NO_BODY.search(error.message))
     at_caret = WORD.match(error.source, max(error.column - 1, 0))
-    # a stand-in for what was left out is a type that nothing is known of
+    # the stand-in for a type that was left out is an incomplete type
     named = {name} if name else {*_LAST_WORD.findall(error.message), at_caret[0] if at_caret else ""}
     for one in plan.includes.parts.removed:
         is_it = one.line == error.line and one.name in error.message if is_called else one.name in named
@@ -493,7 +493,7 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
 
 
 def _launching_note(error: Diagnostic) -> str:
-    """Name what of CUB the line uses that launches kernels itself; "" if there is nothing."""
+    """Explain that a name of CUB in the line launches kernels itself; "" if the line has none."""
     match = re.search(r"\bcub::Device\w+", error.source)
     return (
         f"{match[0]} launches kernels: it is for host code.\n"

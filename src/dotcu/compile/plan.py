@@ -265,7 +265,7 @@ def lock_folder(source: Path | None) -> Path | None:
     """Return the nearest folder around a source that has a dotcu.lock, up to the project's root.
 
     That is the folder of a pyproject.toml or the root of a repository. A lock that another user may have put
-    there gives no right to what a store sends: it is left out, with a warning.
+    there does not let code of a store in: it is ignored, with a warning.
     """
     if source is None or not any(is_file(folder / LOCK) for folder in source.parents):
         return None  # most sources have none, and pay for nothing else

@@ -295,7 +295,7 @@ _PADDING = b"\xcb"
 
 
 def without_folder(bytecode: bytes) -> bytes:
-    """Return Tile IR without the working directory, which NVRTC names as that of name expressions.
+    """Return Tile IR without the working directory, which NVRTC gives as the folder of name expressions.
 
     The names are in its last section: their number, where each begins, and the text. Bytecode that is laid
     out in another way stays as it is.

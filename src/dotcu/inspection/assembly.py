@@ -378,7 +378,7 @@ class _SassParser:
         elif label is not None and self.current is not None:
             if label[1].startswith("$"):
                 self.routine = label[1]
-                self._forget()  # the line table has nothing of what the compiler adds
+                self._forget()  # the line table has no rows for code that the compiler adds
             if label[1] != self.symbol:
                 self.labels.append(label[1])
 
@@ -428,7 +428,7 @@ def control_text(encoding: int) -> str:
 
 
 def without_guessed_lines(function: SassFunction, unknown: Container[int]) -> SassFunction:
-    """Return the function without source lines for what ptxas made of the PTX lines `unknown`.
+    """Return the function without source lines where ptxas compiled the PTX lines `unknown`.
 
     Where the compiler gives no line, ptxas goes on with the one before, which may be far off.
     """

@@ -602,7 +602,7 @@ class Module:
     def _discover(self, name: str) -> str:
         """Add the kernels that the compiler sees and the scan does not; return why it could not be asked.
 
-        A wheel tells which of its kernels are templates: the compiler alone knows that of what macros make.
+        A wheel tells which of its kernels are templates; of those that macros make, only the compiler does.
         """
         from dotcu.compile import prebuilt
 

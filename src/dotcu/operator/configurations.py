@@ -133,7 +133,7 @@ class Configurations:
 
             Args:
                 *key: What of the call matters: sizes, dtypes, bools, text. A tensor stands for its dtype and
-                    sizes. Whole numbers count by the power of two from them on: 1000 as 1024.
+                    sizes. Whole numbers are rounded up to a power of two: 1000 to 1024.
                 default: In place of the first declared one, where none is tuned: what a rule for all sizes
                     says. Then an entry counts for keys of its own bucket alone.
             """
@@ -283,7 +283,7 @@ class Configurations:
 
 
 def values_of(configuration: Any) -> dict[str, Any]:
-    """Return the values of a configuration by name; none of what is no frozen value with names."""
+    """Return the values of a configuration by name; empty if it is not a frozen value with names."""
     if isinstance(configuration, tuple) and hasattr(configuration, "_asdict"):
         values: dict[str, Any] = configuration._asdict()
         return values
@@ -301,7 +301,7 @@ def values_text(values: Mapping[str, TunedValue]) -> str:
 
 
 def bucket(size: int) -> int:
-    """Return the size that a size counts as: the power of two from it on."""
+    """Return a size rounded up to a power of two."""
     return size if size <= 1 else 1 << (size - 1).bit_length()
 
 

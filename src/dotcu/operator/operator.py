@@ -88,10 +88,10 @@ class LaunchingOverload(Overload):
     ) -> Any:
         """Declare what `dotcu tune` chooses from: `function()` yields NamedTuples or frozen dataclasses.
 
-        The body asks for one by `scale.configuration(x.dtype, n)`. The arguments are what of the call
-        matters: dtypes and text as they are, sizes by the power of two from them on. It gets the tuned one of
-        the nearest sizes, and the first that is declared where none is tuned. With `default=`, which a rule
-        for all sizes gives, only an entry of the same sizes takes its place.
+        The body asks for one by `scale.configuration(x.dtype, n)`. The arguments are the facts of the call
+        that matter: dtypes and text as they are, sizes rounded up to a power of two. It gets the tuned one
+        of the nearest sizes; if none is tuned, the first that is declared. With `default=`, which a rule for
+        all sizes gives, only an entry of the same sizes takes its place.
 
         Args:
             function: The generator; without it, returns a decorator.

@@ -481,7 +481,7 @@ def _declared(overload: Overload, device: torch.device) -> list[Sample]:
 
 
 def _zeroed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Fill what a body allocates: its launches are skipped, and it may index by what they would write."""
+    """Zero what a body allocates: it may index by the values, and its launches are skipped."""
     result = func(*args, **kwargs)
     return result.zero_() if "empty" in func.__name__ else result
 

@@ -53,7 +53,7 @@ class LockedUnit:
 
 @dataclass(frozen=True, kw_only=True)
 class LockedSource:
-    """A source, how it is compiled, and what of it.
+    """A source, how it is compiled, and the kernels of it that a wheel contains.
 
     Attributes:
         path: From the project's folder, with slashes.

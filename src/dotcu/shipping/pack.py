@@ -108,7 +108,7 @@ def pack(
         requests: The compiles.
         out: The file to write.
         project: The folder of a dotcu.lock that gets the digests of what is in the pack. All of it is then
-            compiled afresh: a digest of what a cache, a layer or a store has would say nothing of the source.
+            compiled afresh: code that a cache, a layer or a store has need not come from the source.
         report: Is called with each compile that is done.
 
     Returns:

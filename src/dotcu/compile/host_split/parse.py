@@ -112,7 +112,7 @@ class ParsedDeclaration:
         of_both: Where the annotations of a variable stand that have `__host__` in them, which NVRTC takes of
             functions alone.
         annotated: Where member functions with an annotation stand.
-        made: What takes the place of a macro's call: of what it makes, the device part.
+        made: The device part of a macro's expansion, which takes the place of its call.
         is_guessed: The parser did not understand it, and it stays unless the compiler refuses it. If it is
             unclear, it is the call of a macro that no text defines.
     """

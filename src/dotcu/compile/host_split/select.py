@@ -386,7 +386,7 @@ class _Selection:
     """The declarations that stay, and the host functions whose heads stay.
 
     Attributes:
-        kept: Device code, and what it needs of what host and device may both have.
+        kept: Device code, and the declarations that it needs and that host and device may share.
         used: The words of what stays.
         instead: Of what goes, `_HEAD` where the head of a function stays, or a declaration in its place that
             nothing can use.
@@ -444,7 +444,7 @@ class _Selection:
         self._fixed = self._with_other_declarations()
 
     def _with_other_declarations(self) -> frozenset[ParsedDeclaration]:
-        """Return what device code needs of a name that others of what is kept declare, too."""
+        """Return the kept declarations that device code needs and whose names have several."""
         needed = self._whole | self._words(each.text for each in self.kept if each.verdict == "device")
         left = [each for each in self.kept if each.verdict == "shared"]
         while more := [each for each in left if each.name in needed]:

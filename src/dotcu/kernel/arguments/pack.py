@@ -344,7 +344,7 @@ def _without_copies(remedy: str, packer: Packer, *, overlaps: bool = False) -> s
 
 @dataclass(frozen=True, kw_only=True)
 class ListPacker(PointerPacker):
-    """Packs a pointer to pointers, structs or tensor maps: a list of what they take; or what a pointer takes.
+    """Packs a pointer to pointers, structs or tensor maps: a list of their values; or a value for a pointer.
 
     Attributes:
         item: Packs each of the list.
@@ -475,7 +475,7 @@ def _overlaps(member: _Member, others: Iterable[_Member]) -> bool:
 
 
 def members_of(value: Any) -> dict[str, Any] | None:
-    """Return the values of a struct's members by name; None if a value is not made of such."""
+    """Return the values of a struct's members by name; None if a value has no members."""
     if isinstance(value, (Tensor, Strided, Extents, TensorMap)):
         return None
     if isinstance(value, Mapping):

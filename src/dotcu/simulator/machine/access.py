@@ -1,4 +1,4 @@
-"""From addresses to bytes: every state space as elements of one flat array; reports of what misses.
+"""From addresses to bytes: every state space as elements of one flat array; reports of accesses that miss.
 
 `resolve` checks an access and gives the parts that may go on. Usually that is one part for
 all active threads; the checks are then a few reductions. What fails them is sorted out thread

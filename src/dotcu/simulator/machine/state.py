@@ -303,7 +303,7 @@ class LaunchState:
     """One launch: what all its batches share.
 
     Attributes:
-        caller: Returns what `Finding.caller` says, for what `Finding.address_of` names.
+        caller: Returns `Finding.caller` for an `address_of`.
         extent, block: Blocks and threads in x, y, z.
         others: The parameters of the other ranks of a launch on several GPUs; rank 0 has `params`.
         cluster: Blocks of a cluster in x, y, z; None without clusters, where each block is one.
@@ -317,7 +317,7 @@ class LaunchState:
         visits: For each basic block, the threads that have run it.
         progress: Goes up whenever something changes that another thread may wait for.
         tries: How often each wait on an mbarrier found its copies still under way.
-        strong_reads: Reads so far of what other threads may change meanwhile.
+        strong_reads: Strong reads so far: other threads may change the value meanwhile.
         steps, ended: Instructions issued so far, in all batches, and threads that have ended.
     """
 

@@ -36,7 +36,7 @@ def is_async(instruction: Instruction) -> bool:
 
 
 class Moment(NamedTuple):
-    """Threads with their times, for what comes first; or with what they know of others', for the second."""
+    """Threads of the earlier of two accesses with their times, or of the later with the times they know."""
 
     shape: BatchShape
     threads: Array

@@ -115,7 +115,7 @@ class Races:
         return tuple(spans.values())
 
     def _at(self, part: AccessPart, index: Array) -> ThreadAccess | None:
-        """Return a part of an access as that of threads; None if no race can be there."""
+        """Return the threads that make a part of an access, and when; None if no race can be there."""
         batch, access, region = part.batch, part.access, part.region
         if region is not None:
             shadow = self._global.get(id(region))

@@ -531,7 +531,7 @@ def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | 
 def _pixel_fault(
     tensor: Map, at: tuple[int, ...], offsets: tuple[int, ...], stores: bool
 ) -> tuple[str, str] | None:
-    """The same for what only im2col asks for.
+    """The same for rules that only im2col has.
 
     Args:
         offsets: From the filter's first pixel, in W, H and D; none of a store.

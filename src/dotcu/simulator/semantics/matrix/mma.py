@@ -131,7 +131,8 @@ MmaFamily = tuple[Callable[[frozenset[str], str], Product], Mapping[str, frozens
 """Types of multiplicands that are multiplied with each other.
 
 From further modifiers and the type of D to the computation; "types" of A and B, "sums" of C and D, and the
-shapes of "mma", "wmma" and mma.sp ("sparse"); and the bits of what an index of mma.sp's metadata is for.
+shapes of "mma", "wmma" and mma.sp ("sparse"); and the bits of the unit that an index in mma.sp's metadata
+selects.
 """
 
 
