@@ -58,19 +58,17 @@ def _of_groups(instruction: FlatInstruction, binding: Binding, step: GroupStep) 
     kind = instruction.ptx.opcode
 
     def run(batch: Batch) -> None:
-        groups, active = warpgroups(batch), batch.active
-        threads = batch.numbers()
+        groups, threads, active = warpgroups(batch), batch.numbers(), batch.active
         own = groups.of(threads)
         count = np.bincount(own, minlength=groups.count)
         partial = (count % GROUP != 0)[own]
         if partial.any():
             _report_partial(batch, instruction, kind, threads[partial])
-            batch.active = threads[~partial]
-            own = own[~partial]
+            active, own = threads[~partial], own[~partial]
         whole = own[::GROUP]
         if len(whole):
-            step(batch, groups, whole)
-        batch.active = active
+            with active_threads(batch, active):
+                step(batch, groups, whole)
 
     everyone = binding.constant(np.array([0xFFFFFFFF], np.uint32))
     return Rendezvous(run, instruction, everyone, _admit_groups)

@@ -14,7 +14,7 @@ from dotcu.ptx.instructions import Operand
 from dotcu.simulator.machine.access import refuse_misaligned
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP
-from dotcu.simulator.machine.state import Access, Batch, InstructionStep
+from dotcu.simulator.machine.state import Access, Batch, InstructionStep, active_threads
 from dotcu.simulator.program.binding import MANY, Binding, chosen, counted, only, require, unsigned
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.semantics.load_store import load, store_elements
@@ -91,15 +91,15 @@ def _matrix_in_memory(
         _check_alignment(batch, whole, base)
         active, warps = batch.active, batch.count() // WARP
         if pieces != WARP:
-            batch.active = batch.numbers().reshape(-1, WARP)[:, :pieces].reshape(-1)
-        start, pitch = batch.read(base), batch.read(stride).astype(np.uint64)
-        for access, *places, words in moves:
-            line, byte = (np.tile(part, warps) for part in places)
-            at = start + (line * pitch * np.uint64(fragment.bits) // np.uint64(8) + byte)
-            # A 32-bit address wraps as the hardware's adder does.
-            batch.write(address, at & np.uint64(0xFFFFFFFF) if start.itemsize == 4 else at)
-            yield access, words
-        batch.active = active
+            active = batch.numbers().reshape(-1, WARP)[:, :pieces].reshape(-1)
+        with active_threads(batch, active):
+            start, pitch = batch.read(base), batch.read(stride).astype(np.uint64)
+            for access, *places, words in moves:
+                line, byte = (np.tile(part, warps) for part in places)
+                at = start + (line * pitch * np.uint64(fragment.bits) // np.uint64(8) + byte)
+                # A 32-bit address wraps as the hardware's adder does.
+                batch.write(address, at & np.uint64(0xFFFFFFFF) if start.itemsize == 4 else at)
+                yield access, words
 
     in_registers = fragment
     if matrix in "cd" and layout == "col":
