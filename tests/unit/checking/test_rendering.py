@@ -287,7 +287,8 @@ def test_an_overload_that_refuses_every_non_contiguous_input_says_so() -> None:
     found = report(passed("numerics"), taken, strided)
     assert found.passed
     assert row(found, "layouts") == (
-        "refuses non-contiguous inputs: transposed, sliced. To accept them, call .contiguous() before the launch."
+        "refuses non-contiguous inputs: transposed, sliced. "
+        "To accept them, call .contiguous() before the launch."
     )
     one_taken = [named("numerics", Passed(), "float32-s0-expanded")]
     assert not row(report(passed("numerics"), taken, strided, one_taken), "layouts")

@@ -16,7 +16,15 @@ import torch
 
 import dotcu
 from dotcu.errors import CompileError, FindingError, UsageError
-from dotcu.kernel import Module, active_run, load, load_inline, simulate, simulated_memory, tracking_allocations
+from dotcu.kernel import (
+    Module,
+    active_run,
+    load,
+    load_inline,
+    simulate,
+    simulated_memory,
+    tracking_allocations,
+)
 from dotcu.kernel.arguments.pack import strided
 from dotcu.kernel.simulated_memory import active_allocations, tensor_bytes
 
