@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -121,3 +122,11 @@ def said(
 ) -> Said:
     """What the trials of a plan say."""
     return Said(plan(subject(operator, level, overload)))
+
+
+def bug_of_dotcu(*given: Any, **named: Any) -> Any:
+    """A function of dotcu that has a bug: to put in another one's place."""
+    file = Path(dotcu.__file__).with_name("planted.py")
+    names: dict[str, Any] = {}
+    exec(compile("def planted():\n    return {}['planted']\n", str(file), "exec"), names)
+    return names["planted"]()

@@ -16,6 +16,7 @@ import numpy as np
 
 from dotcu.simulator.machine.access import FOREIGN, describe_miss, element_of
 from dotcu.simulator.machine.memory import NULL_PAGE, WRITTEN, Buffer
+from dotcu.simulator.program.binding import chosen
 from dotcu.simulator.run import Array, shown_coordinates
 from dotcu.simulator.semantics.atomic import AT_ONCE, add_in_global, adds_in_any_order
 from dotcu.simulator.tile.operations import dtype_of, from_bits, is_float, rounded, to_bits
@@ -429,7 +430,7 @@ _UPDATES: Mapping[str, TileUpdate] = {
 
 def update_of(mode: str, element: str) -> TileUpdate:
     """Return the function of an atomic operation: of the value in memory and the operand."""
-    return _add_floats(element) if mode in ("add", "addf") and is_float(element) else _UPDATES[mode]
+    return _add_floats(element) if mode in ("add", "addf") and is_float(element) else chosen(_UPDATES, mode)
 
 
 def _exchange_if_equal(old: Array, expected: Array, new: Array) -> Array:

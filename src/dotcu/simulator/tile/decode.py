@@ -83,19 +83,23 @@ def _computed(decoder: TileDecoder, operation: TileOperation) -> TileStep:
 
 
 def _sliced(decoder: TileDecoder, operation: TileOperation) -> TileStep:
-    step = _computed(decoder, operation)
-    type_ = decoder.function.types[operation.results[0]]
+    step, types, (result,) = _computed(decoder, operation), decoder.function.types, operation.results
+    given = iter(operation.inputs)
+    tile, part = (next(given), result) if operation.name == "extract" else (next(given), next(given))[::-1]
+    indices, type_ = tuple(given), types[result]
+    counts = [whole // one for whole, one in zip(types[tile].shape, types[part].shape, strict=True)]
 
     def run(launch: TileLaunch) -> None:
-        try:
+        numbers = [int(launch.values[each]) for each in indices]
+        if all(0 <= number < count for number, count in zip(numbers, counts, strict=True)):
             step(launch)
-        except IndexError as error:
-            message = (
-                f"out-of-bounds {operation.name}: there is no slice {list(error.args[1])} in its tile. "
-                "Number slices, not elements, from 0."
-            )
-            launch.report("out-of-bounds", operation, 1, message)
-            launch.values[operation.results[0]] = np.zeros(type_.shape, dtype_of(type_.element))
+            return
+        message = (
+            f"out-of-bounds {operation.name}: there is no slice {numbers} in its tile. "
+            "Number slices, not elements, from 0."
+        )
+        launch.report("out-of-bounds", operation, 1, message)
+        launch.values[result] = np.zeros(type_.shape, dtype_of(type_.element))
 
     return run
 

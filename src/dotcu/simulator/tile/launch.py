@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from dotcu import telemetry
-from dotcu.errors import DotcuError, SimulationError
+from dotcu.errors import SimulationError
 from dotcu.locks import ForkSafeLock
 from dotcu.simulator.machine.memory import Buffer, Bytes, Memory, allocate
 from dotcu.simulator.program.inlining import line_reader
@@ -108,7 +107,7 @@ def launch_tile(
         UnsupportedInstruction: The kernel holds an operation that is not executed; nothing ran.
         SimulationError: No such kernel, or parameters or a grid that do not fit it.
     """
-    with telemetry.during("decode"), _whole(kernel):
+    with telemetry.during("decode"):
         decoded = program.decoded(entry)
     count = len(decoded.function.parameters)
     if len(params) != count:
@@ -137,30 +136,18 @@ def launch_tile(
         caller=caller,
         names=parameter_names,
     )
-    with _whole(kernel):
-        launch.start(params)
+    launch.start(params)
     if 0 in grid:
         return
     run.launches[kernel] += 1
-    with telemetry.during("simulate"), np.errstate(all="ignore"), _whole(kernel):
+    with telemetry.during("simulate"), np.errstate(all="ignore"):
         try:
             launch.execute()
         except StopIteration:
             pass
+        except MemoryError as error:
+            raise SimulationError(
+                f"The tiles of {kernel} do not fit into this machine's memory: {error}.\nUse smaller tiles."
+            ) from error
         finally:
             launch.count()
-
-
-@contextmanager
-def _whole(kernel: str) -> Iterator[None]:
-    """Refuse code whose operations do not fit each other."""
-    try:
-        yield
-    except DotcuError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
-        raise SimulationError(
-            f"The tile kernel {kernel} is not well-formed: {error}.\n"
-            "The types of its operations have to fit each other, and its tiles into memory.\n"
-            "Compile the source again."
-        ) from error

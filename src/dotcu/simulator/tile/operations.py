@@ -16,6 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from dotcu.simulator.program.binding import chosen
 from dotcu.simulator.run import Array
 from dotcu.simulator.semantics.arithmetic.convert import clamped, odd_double
 from dotcu.simulator.semantics.arithmetic.float import round_half, widen
@@ -358,13 +359,13 @@ _COMPARISONS: Mapping[str, ArrayFunction] = {
 
 
 def _compare(operation: TileOperation, function: TileFunction) -> ArrayFunction:
-    compute = _COMPARISONS[operation.attributes["comparison_predicate"]]
+    compute = chosen(_COMPARISONS, operation.attributes["comparison_predicate"])
     return _by_sign(compute, comparison=True)(operation, function)
 
 
 def _compare_floats(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     predicate = operation.attributes["comparison_predicate"]
-    compute = _COMPARISONS[predicate]
+    compute = chosen(_COMPARISONS, predicate)
     if operation.attributes["comparison_ordering"] == "unordered":
         if predicate == "not_equal":
             return compute
@@ -455,24 +456,15 @@ def _slices(shape: Sequence[int], indices: Sequence[Array]) -> tuple[slice, ...]
 
 def _extract(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     shape = _shape(operation, function)
-
-    def run(source: Array, *indices: Array) -> Array:
-        part = source[_slices(shape, indices)]
-        if part.shape != shape:
-            raise IndexError("slice", [int(index) for index in indices])
-        return part
-
-    return run
+    return lambda source, *indices: source[_slices(shape, indices)]
 
 
 def _insert(operation: TileOperation, function: TileFunction) -> ArrayFunction:
     shape = function.types[operation.inputs[0]].shape
 
     def run(source: Array, target: Array, *indices: Array) -> Array:
-        result, at = np.array(target), _slices(shape, indices)
-        if result[at].shape != shape:
-            raise IndexError("slice", [int(index) for index in indices])
-        result[at] = source
+        result = np.array(target)
+        result[_slices(shape, indices)] = source
         return result
 
     return run

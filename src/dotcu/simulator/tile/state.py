@@ -17,6 +17,7 @@ import numpy as np
 
 from dotcu.errors import SimulationError, UnsupportedInstruction
 from dotcu.simulator.machine.memory import Buffer, Memory, allocate
+from dotcu.simulator.program.binding import NotExecuted, chosen
 from dotcu.simulator.run import PATIENCE_STEPS, REVERSED, AccessCost, Coordinates, Finding, Run
 from dotcu.simulator.tile.operations import COMPUTED, from_bits, work_of
 from dotcu.simulator.tile.races import BlockOrder, TileAccess, shadows_of
@@ -88,10 +89,10 @@ class TileDecoder:
         *operations, last = region.operations
         for operation in operations:
             number = self.number(operation)
-            binder = self.binders.get(operation.name)
-            if binder is None:
-                raise UnsupportedInstruction(self.refusal(operation))
-            step = binder(self, operation)
+            try:
+                step = chosen(self.binders, operation.name)(self, operation)
+            except NotExecuted:
+                raise UnsupportedInstruction(self.refusal(operation)) from None
             steps.append(step)
             if not self._is_uniform(operation):
                 varying.append(step)

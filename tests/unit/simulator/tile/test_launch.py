@@ -11,7 +11,9 @@ import pytest
 from dotcu.errors import FindingError, SimulationError, TileCodeError
 from dotcu.simulator import Run
 from dotcu.simulator.tile.launch import TileProgram
+from dotcu.simulator.tile.state import TileLaunch
 from helpers.tile_launches import BYTECODE, FOLDER, SOURCE, kernels, launched, line_of
+from helpers.trial_operators import bug_of_dotcu
 
 RNG = np.random.default_rng(7)
 bf16 = ml_dtypes.bfloat16
@@ -183,3 +185,18 @@ def test_damaged_code_that_can_be_read_never_crashes_the_simulator(seed: int) ->
         }
         with contextlib.suppress(SimulationError):
             launched(name, 2, run=Run(on_finding="collect", step_limit=500), program=program, **arguments)
+
+
+def test_a_bug_of_the_interpreter_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TileLaunch, "execute", bug_of_dotcu)
+    with pytest.raises(KeyError, match="planted"):
+        launched("add", 1, a=normal(1), b=normal(1), c=normal(1), n=1)
+
+
+def test_tiles_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(launch: TileLaunch) -> None:
+        raise MemoryError("cannot allocate 1 TiB")
+
+    monkeypatch.setattr(TileLaunch, "execute", too_large)
+    with pytest.raises(SimulationError, match=r"add do not fit .*1 TiB\.\nUse smaller tiles"):
+        launched("add", 1, a=normal(1), b=normal(1), c=normal(1), n=1)
