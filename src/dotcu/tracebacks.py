@@ -11,6 +11,7 @@ An error that stops a command shows the user's own lines that led to it as well:
 
 from __future__ import annotations
 
+import dis
 import linecache
 import logging
 import re
@@ -23,7 +24,7 @@ from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 from dotcu import settings
 from dotcu.errors import DotcuError, EnvironmentFault, UsageError
@@ -68,7 +69,21 @@ def shorten(error: Exception) -> None:
     """
     if settings.current().debug:
         return
-    kept: list[TracebackType] = []
+    kept, innermost = _by_owner(error)
+    if innermost == "dotcu" and not isinstance(error, DotcuError):
+        return
+    shown = None
+    for step in reversed(kept):
+        shown = TracebackType(shown, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    error.__traceback__ = shown
+
+
+def _by_owner(error: BaseException) -> tuple[list[TracebackType], Literal["dotcu", "torch", "user"]]:
+    """Return the steps of a traceback that are not dotcu's, and who is at the innermost one.
+
+    Steps of torch and Python are those of the code that called them.
+    """
+    users: list[TracebackType] = []
     step, inside, of_torch = error.__traceback__, False, False
     while step is not None:
         file = Path(step.tb_frame.f_code.co_filename)
@@ -78,14 +93,42 @@ def shorten(error: Exception) -> None:
         elif not of_torch and file.parent != _STANDARD_LIBRARY:
             inside = False
         if not inside:
-            kept.append(step)
+            users.append(step)
         step = step.tb_next
-    if inside and not of_torch and not isinstance(error, DotcuError):
-        return
-    shown = None
-    for step in reversed(kept):
-        shown = TracebackType(shown, step.tb_frame, step.tb_lasti, step.tb_lineno)
-    error.__traceback__ = shown
+    return users, "torch" if of_torch else "dotcu" if inside else "user"
+
+
+_BUGS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError,
+)  # fmt: skip
+"""The errors by which Python code is wrong; C++ of torch and the system raise RuntimeError and OSError."""
+
+
+def own_fault(error: BaseException) -> BaseException | None:
+    """Return what of an error and its causes is a bug of dotcu; None if the error is somebody else's.
+
+    A function in C leaves no frame: what a call by `*args` raises, as dotcu calls bodies and references, is
+    not dotcu's.
+    """
+    for link in _causes(error):
+        if isinstance(link, DotcuError):
+            return None
+        if isinstance(link, _BUGS) and _by_owner(link)[1] == "dotcu":
+            return None if _passes_on(link) else link
+    return None
+
+
+def _passes_on(error: BaseException) -> bool:
+    """Return whether an error came out of a call by `*args` of the innermost frame."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is not None and step.tb_frame.f_code.co_code[step.tb_lasti] == dis.opmap["CALL_FUNCTION_EX"]
+
+
+def with_frames(error: BaseException) -> str:
+    """Return an error with the whole traceback, for a report of a bug."""
+    return "".join(traceback.format_exception(error)).rstrip()
 
 
 def shortens_tracebacks(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from dotcu import settings
+from dotcu import settings, tracebacks
 from dotcu.errors import ArgumentError, UsageError
 from dotcu.tracebacks import as_user_error, describe, shorten, user_traceback
 
@@ -158,4 +158,4 @@ def test_a_fault_of_dotcu_itself_keeps_its_frames() -> None:
     before = traceback.extract_tb(caught.value.__traceback__)
     shorten(caught.value)
     assert traceback.extract_tb(caught.value.__traceback__) == before
-    assert before[-1].name == "shorten"
+    assert before[-1].filename == tracebacks.__file__

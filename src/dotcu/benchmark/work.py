@@ -15,7 +15,7 @@ from dotcu.kernel import simulate
 from dotcu.kernel.arguments.memory import extent
 from dotcu.kernel.arguments.pack import tensors_in
 from dotcu.kernel.launch_policy import LaunchRecord, watching_launches
-from dotcu.tracebacks import one_line
+from dotcu.tracebacks import one_line, own_fault
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -163,6 +163,8 @@ def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[Laun
         with torch.no_grad(), watching_launches() as launches, simulate(checks=()) as run:
             result = overload(*ours.args, **ours.kwargs)
     except Exception as error:  # clusters, say, or code that is only for newer GPUs; or a fault of its own
+        if own_fault(error):
+            raise
         reason = one_line(error) or type(error).__name__
         raise OperatorError(f"the simulator cannot run it: {reason}") from error
     return ours, result, tuple(launches), run.counters

@@ -11,7 +11,7 @@ import msgspec
 from dotcu.checking.cases.samples import Case, case_name, short
 from dotcu.errors import CompileError, FindingError
 from dotcu.serialize import from_plain
-from dotcu.tracebacks import describe, is_user_file, root_of, user_line
+from dotcu.tracebacks import describe, is_user_file, own_fault, root_of, user_line, with_frames
 
 if TYPE_CHECKING:
     from dotcu.checking.subject import Subject
@@ -99,8 +99,12 @@ class Failed(_Result, frozen=True, kw_only=True, tag="failed"):
         """Return the failure that an error is.
 
         Args:
+            reason: Unless dotcu itself is at fault.
             told: The evidence; by default the description of the error.
         """
+        if bug := own_fault(error):
+            reason = f"dotcu itself is at fault: {type(bug).__name__}"
+            return Failed(check=check, reason=reason, evidence=with_frames(bug), kind=type(bug).__name__)
         root = root_of(error)
         place, kind = user_line(root), type(root).__name__
         if isinstance(root, FindingError):

@@ -23,6 +23,7 @@ from dotcu.kernel.launch_policy import current_scope
 from dotcu.kernel.simulated_memory import FunctionMode
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies
+from dotcu.tracebacks import own_fault
 
 REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
 """The errors by which an operator may refuse a call that its reference would take."""
@@ -202,6 +203,8 @@ class Subject:
 
     def refuses(self, error: BaseException) -> bool:
         """Return whether the operator refuses a call by an error; a library's checks raise RuntimeError."""
+        if own_fault(error):
+            return False
         return isinstance(error, REFUSALS) or (not self.has_body and type(error) is RuntimeError)
 
     @contextmanager
@@ -311,7 +314,7 @@ class Subject:
             if self.reference is not None:
                 self.reference(*inputs.args, **inputs.kwargs)
         except Exception as error:
-            if isinstance(error, ReferenceCalls):
+            if isinstance(error, ReferenceCalls) or own_fault(error):
                 raise
             return error
         return None

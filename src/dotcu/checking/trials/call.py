@@ -39,7 +39,7 @@ from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, 
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
-from dotcu.tracebacks import describe, one_line
+from dotcu.tracebacks import describe, one_line, own_fault
 
 FIRST_ELEMENTS = 4096
 """A quick check begins with the author's samples of no more elements."""
@@ -154,7 +154,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> CheckResult:
         return Failed.raised("the body returns an invalid result", error, check="result")
     if isinstance(error, SimulationError):
         return Skipped(check="call", reason=f"the simulator cannot run it: {one_line(error)}")
-    if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
+    if not case.derived or isinstance(error, (UsageError, EnvironmentFault)) or own_fault(error):
         raise error
     if subject.refuses(error) or subject.reference_error(case.make()) is not None:
         return Passed.refused(error, check="errors")
@@ -309,6 +309,8 @@ def _keeps(subject: Subject, case: Case) -> CheckResult:
     except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:
+        if own_fault(error):
+            raise
         return Skipped(reason=f"the call fails: {one_line(error)}")
     if any(storage() is not None for storage in memory.values()):
         gc.collect()
@@ -369,5 +371,7 @@ def _look_in_simulator(twin: Subject, case: Case) -> Iterator[CheckResult]:
     except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:  # for example clusters, or code that is only for newer GPUs
+        if own_fault(error):
+            raise
         why = f"the simulator cannot run it: {one_line(error)}"
     yield from (Skipped(check=name, reason=why) if why else Passed(check=name) for name in SANITIZERS)

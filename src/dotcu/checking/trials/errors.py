@@ -50,7 +50,7 @@ from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.errors import BodyError, FindingError
 from dotcu.operator import Sample
-from dotcu.tracebacks import describe, one_line
+from dotcu.tracebacks import describe, one_line, own_fault
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
@@ -91,6 +91,8 @@ def look(subject: Subject, case: Case, good: Case) -> Iterator[CheckResult]:
         except FindingError:
             raise
         except Exception as error:
+            if own_fault(error):
+                raise
             called = error
         yield _judged(subject, case, good, called)
 

@@ -19,7 +19,7 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.results import CheckResult, Failed, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.subject import Subject
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.tracebacks import brief, one_line
+from dotcu.tracebacks import brief, one_line, own_fault
 
 CHECK = "fake"
 
@@ -88,7 +88,7 @@ def look(subject: Subject, case: Case) -> CheckResult | None:
         with subject.seeded(case.name), subject.place():
             real = list(map(_metadata, subject.call(case.make())))
     except Exception as error:
-        if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
+        if not case.derived or isinstance(error, (UsageError, EnvironmentFault)) or own_fault(error):
             raise
         return Passed.refused(error) if subject.refuses(error) else None
     return _compare(subject, case, real)
@@ -120,6 +120,8 @@ def _compare(subject: Subject, case: Case, real: Sequence[Metadata]) -> CheckRes
         with subject.place():
             on_meta = list(map(_metadata, subject.call(case.make().map_tensors(_without_memory))))
     except Exception as error:  # it may know only the devices that it computes on
+        if own_fault(error):
+            raise
         return Passed(note=f"does not accept meta tensors: {type(error).__name__}: {one_line(error)}")
     wrong = _differences(real, on_meta, torch.device("meta"))
     if wrong:

@@ -29,7 +29,7 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.trials.fresh_values import floating, of_some_size
 from dotcu.errors import BodyError, EnvironmentFault, GradientError, UsageError
 from dotcu.operator import Sample
-from dotcu.tracebacks import brief, one_line
+from dotcu.tracebacks import brief, one_line, own_fault
 
 FEW, MANY = 24, 5000
 """Elements up to which finite differences are taken for each one alone, and at all."""
@@ -304,6 +304,8 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> CheckResul
         function = derivative.of(subject.reference)
         expected = numerics.oracle(function, copies, tolerance, floor=_ROUNDING, rounded_once=False)
     except Exception as error:  # it may compute by what torch cannot differentiate
+        if own_fault(error):
+            raise
         if of_result is not None:  # or this result of it depends on nothing
             return None
         return Skipped(reason=f"the reference cannot be differentiated: {one_line(error)}")

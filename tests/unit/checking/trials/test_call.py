@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors
+from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import NAN_BYTE, OTHER_BYTE
 from dotcu.checking.results import CheckResult, Failed, Passed, Skipped
@@ -18,7 +20,9 @@ from dotcu.checking.running import run_one
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials import call
 from dotcu.operator import Operator, Overload
+from dotcu.simulator.machine.schedule import Scheduler
 from helpers.check_reports import bare
+from helpers.trial_operators import bug_of_dotcu
 
 _names = (f"call_test::op{i}" for i in itertools.count())
 
@@ -240,6 +244,38 @@ class TestACallThatFails:
         found = short(looked(operator(torch.clone, reference=fails)))
         assert found.keys() == {"reference"}
         assert short(looked(operator(torch.clone, reference=fails), derived=True)).keys() == {"errors"}
+
+
+class TestABugOfDotcu:
+    def test_in_the_comparison_it_is_not_the_references_and_has_its_frames(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(numerics, "judge", bug_of_dotcu)
+        for derived in (False, True):
+            (failed,) = short(looked(operator(torch.clone), derived=derived)).values()
+            assert failed.reason == "dotcu itself is at fault: KeyError"
+            assert "planted.py" in failed.evidence
+            assert "call.py" in failed.evidence
+
+    @pytest.mark.parametrize("derived", [False, True])
+    def test_in_the_simulator_it_is_neither_a_refusal_nor_the_bodys(
+        self, derived: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copying = dotcu.load_inline("__global__ void copy(float* x, float* y) { *y = *x; }")
+
+        def body(x: Tensor) -> Tensor:
+            out = torch.empty_like(x)
+            copying.copy(x, out, grid=1, block=1)
+            return out
+
+        monkeypatch.setattr(Scheduler, "run", bug_of_dotcu)
+        (failed,) = short(looked(operator(body), torch.randn(1), derived=derived)).values()
+        assert (failed.reason, failed.kind) == ("dotcu itself is at fault: KeyError", "KeyError")
+
+    def test_a_reference_in_c_that_refuses_a_call_is_none(self) -> None:
+        in_c = functools.partial(torch.squeeze, dim=5)
+        ((check, failed),) = short(looked(operator(torch.clone, reference=in_c), derived=True)).items()
+        assert (check, failed.reason) == ("errors", "the call is accepted, the reference refuses it")
 
 
 class TestFindings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -15,7 +16,9 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.trials import call
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.operator import Operator
+from dotcu.simulator.machine.schedule import Scheduler
 from helpers.check_reports import bare
+from helpers.trial_operators import bug_of_dotcu
 
 kernels = dotcu.load_inline("""
 __global__ void twice(const float* x, float* out, long long n) {
@@ -79,3 +82,10 @@ def test_what_the_simulator_does_not_run_is_not_looked_at() -> None:
 
 def test_on_the_cpu_every_call_is_simulated_already() -> None:
     assert list(call.plan_simulated(Subject(overload=make(), device=torch.device("cpu")))) == []
+
+
+def test_a_bug_of_the_simulator_is_no_reason_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scheduler, "run", bug_of_dotcu)
+    (((_, failed),),) = verdicts_of(make(), Level.STANDARD)
+    assert isinstance(failed, Failed)
+    assert failed.reason == "dotcu itself is at fault: KeyError"
