@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dotcu.errors import JitDisabled
+from dotcu.errors import JitDisabled, OperatorError
 from dotcu.workers import Channel, WorkerCrash
 
 
@@ -24,6 +24,8 @@ def end(how: str) -> None:
         time.sleep(60)
     if how == "unusable":
         raise WorkerCrash("a kernel trapped")
+    if how == "unplannable":
+        raise OperatorError("its samples fail\nMend them.")
     if how == "raise":
         raise JitDisabled("no code is there")
 
@@ -52,7 +54,7 @@ def trials(request: Any, channel: Channel) -> None:
         kind = trial["kind"]
         if kind == "unknown":
             continue
-        if kind != "raise":
+        if kind not in ("raise", "unplannable"):
             channel.reply({"begin": trial})
         outcome = {"outcome": "failed", "reason": "it raises"} if kind == "fault" else {"outcome": "passed"}
         result = {"check": "numerics", "trial": trial, "seconds": 1.0, **outcome}

@@ -5,6 +5,7 @@ without end never gives it back. So trials run in workers, where a fresh process
 trial that ends its worker has failed, and another worker goes on.
 
 An error with which no trial can make sense, a UsageError or an EnvironmentFault, is raised wherever they run.
+What a worker cannot plan is a failure of its overload alone.
 """
 
 from __future__ import annotations
@@ -389,6 +390,13 @@ def _ask(
             trial = trial or waiting.pop(next(iter(waiting)))  # it died over the plan, or between two trials
             seconds = time.perf_counter() - start
             yield _of(trial, Failed(reason=crash.reason, evidence=crash.evidence), seconds)
+    except DotcuError as error:
+        if trial is not None or isinstance(error, EnvironmentFault):  # it raises as in this process
+            raise
+        trial = waiting.pop(next(iter(waiting)))
+        reason, _, evidence = str(error).partition("\n")
+        yield _of(trial, Failed(reason=reason, evidence=evidence, kind=type(error).__name__), 0.0)
+        yield from _skip(waiting, f"another process cannot plan its trials: see {trial.id}")
     else:
         reason = "another process has no such trial: samples must be the same for the same torch seed"
         yield from _skip(waiting, reason)

@@ -23,13 +23,13 @@ from dotcu.checking.cases.samples import short
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import operators_of, resolve_device, target_of
 from dotcu.compile import cache
-from dotcu.errors import OperatorError, UsageError
+from dotcu.errors import DotcuError, EnvironmentFault, OperatorError, UsageError
 from dotcu.kernel import simulate
 from dotcu.kernel.launch_policy import LaunchPolicy, entering_scope
 from dotcu.operator import Operator, Sample, tuned
 from dotcu.operator.configurations import Configurations, gpu_at_hand, values_of
 from dotcu.operator.tuned import CallKey, TunedEntry, TunedFile, TunedGpu
-from dotcu.tracebacks import first_lines, shortens_tracebacks
+from dotcu.tracebacks import first_lines, one_line, shortens_tracebacks
 from dotcu.tuning.report import RejectedConfiguration, TuneReport, TuneRow
 from dotcu.tuning.search import MAX_TIMED, new_study
 from dotcu.tuning.session import TIME_S, TRY_S, Session, TuneRequest, configurations_of
@@ -233,7 +233,12 @@ class _CaseRun:
         left_s = plan.left_s
         if left_s is not None and left_s <= 0:
             return replace(row, reason="not begun: the budget is spent")
-        self._events()
+        try:
+            self._events()
+        except EnvironmentFault:
+            raise
+        except DotcuError as error:  # other cases may go on
+            self._failed = one_line(error)
         reasons = {**self._rejected, **self._of_case}
         rejected = tuple(
             RejectedConfiguration(configuration=values_of(space[each]), reason=reasons[each])

@@ -304,6 +304,20 @@ def test_an_error_that_no_trial_can_do_without_is_raised(log: Path) -> None:
         in_workers(log, named("raise"))
 
 
+def test_an_overload_that_another_process_cannot_plan_fails_alone(log: Path) -> None:
+    trials = [named("unplannable"), named("good"), named("good", overload="a::c")]
+    tasks = [asking(log, *trials[:2]), asking(log, trials[2])]
+    failed, *others = running.run_in_workers(tasks, trials, 1)
+    assert isinstance(failed, Failed)
+    assert (failed.reason, failed.evidence) == ("its samples fail", "Mend them.")
+    assert (failed.trial.kind, failed.kind) == ("unplannable", "OperatorError")
+    assert outcomes(others) == [
+        ("good", "numerics", "Skipped"),
+        ("good", "bounds", "Skipped"),
+        ("good", "numerics", "Passed"),
+    ]
+
+
 def test_trials_begin_here_until_a_worker_is_ready(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = iter([False, False, True])
     monkeypatch.setattr(Worker, "is_ready", lambda worker: next(here, True))

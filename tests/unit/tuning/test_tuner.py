@@ -21,7 +21,7 @@ import dotcu
 from dotcu import jobs, locks
 from dotcu.benchmark.results import Protocol
 from dotcu.checking.target import resolve
-from dotcu.errors import UsageError
+from dotcu.errors import OperatorError, UsageError
 from dotcu.operator import tuned
 from dotcu.tuning import TuneReport, session, tuner
 from dotcu.tuning.session import TuneRequest
@@ -207,6 +207,19 @@ def test_a_configuration_that_ends_the_worker_is_named_and_the_others_go_on(
         ]
     assert [request.rejected for request in DyingWorker.asked] == [(), (1,), (1,)]
     assert DyingWorker.asked[-1].gated == (0,)
+
+
+def test_a_case_that_another_process_refuses_fails_alone(op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[Exception] = [OperatorError("its samples fail\nMend them.")]
+
+    def receive(worker: DyingWorker, timeout_s: float) -> Any:
+        if refused:
+            raise refused.pop()
+        return DyingWorker.receive(worker, timeout_s)
+
+    monkeypatch.setattr(tuner, "Worker", type("RefusingWorker", (DyingWorker,), {"receive": receive}))
+    rows = list(prepare(op, device="cpu").run())
+    assert [(row.status, row.reason) for row in rows] == [("failed", "its samples fail"), ("tuned", "")]
 
 
 def test_a_second_tuner_is_refused() -> None:
