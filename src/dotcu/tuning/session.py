@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from time import perf_counter
@@ -132,13 +132,15 @@ def serve(request: Any, channel: Channel) -> None:
     subject = _subject(wanted.target, wanted.overload, wanted.device, wanted.seed)
     limit_s = TRY_S[subject.device.type]
 
-    def reply(event: dict[str, Any]) -> None:
-        channel.reply(event)
-        if event["event"] == "trying":
-            with channel.step(f"candidate {event['candidate']}", limit_s):
-                pass
+    with ExitStack() as trying:  # until the next event
 
-    Session(subject, wanted).run(reply)
+        def reply(event: dict[str, Any]) -> None:
+            trying.close()
+            channel.reply(event)
+            if event["event"] == "trying":
+                trying.enter_context(channel.step(f"candidate {event['candidate']}", limit_s))
+
+        Session(subject, wanted).run(reply)
     require_usable(subject.device)
 
 
