@@ -60,6 +60,9 @@ def trials(request: Any, channel: Channel) -> None:
         result = {"check": "numerics", "trial": trial, "seconds": 1.0, **outcome}
         if kind == "fault":
             channel.reply({"result": result})
+        if kind == "silent":
+            channel.reply({"end": trial})
+            continue
         end("unusable" if kind == "fault" else kind)
         channel.reply({"result": result})
         channel.reply({"end": trial})

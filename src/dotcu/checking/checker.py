@@ -76,15 +76,21 @@ class CheckPlan:
     only: tuple[str, ...]
     reproduce: Reproduce
 
-    def run(self) -> Iterator[CheckResult]:
-        """Yield results as they come, each failure with the line that shows it again."""
-        for result in run(self.subjects, self.trials):
-            yield self.reproducible(result)
+    def run(self) -> Iterator[CheckResult | TrialId]:
+        """Yield results as they come, each failure with the line that shows it again.
 
-    def report(self, results: Sequence[CheckResult], *, seconds: float, interrupted: bool) -> CheckReport:
+        Of a trial that ends without a result it yields the identity.
+        """
+        for told in run(self.subjects, self.trials):
+            yield told if isinstance(told, TrialId) else self.reproducible(told)
+
+    def report(
+        self, told: Sequence[CheckResult | TrialId], *, seconds: float, interrupted: bool
+    ) -> CheckReport:
         """Return a report of results, in the order of the plan."""
         places = {trial.id: place for place, trial in enumerate(self.trials)}
-        left = len(places.keys() - {result.trial for result in results})
+        results = [each for each in told if not isinstance(each, TrialId)]
+        ended = {each if isinstance(each, TrialId) else each.trial for each in told}
         # where the simulator ran any, it is what a reader has to know
         first = max(self.subjects, key=lambda subject: subject.simulated)
         return CheckReport(
@@ -94,7 +100,8 @@ class CheckPlan:
             only=self.only,
             overloads=tuple(map(_checked, self.subjects)),
             results=tuple(sorted(results, key=lambda result: places.get(result.trial, len(places)))),
-            unfinished=left if interrupted else 0,
+            interrupted=interrupted,
+            unfinished=len(places.keys() - ended) if interrupted else 0,
             seconds=seconds,
         )
 

@@ -56,7 +56,8 @@ class CheckReport(report_base.Report):
         only: The names that picked some of the trials; empty where all were to run.
         overloads: What was checked.
         results: Every result, in the order in which trials were planned.
-        unfinished: How many trials had not come to their end when the check was interrupted.
+        interrupted: True if the user interrupted; what was found until then is there.
+        unfinished: How many trials had not come to their end then.
         seconds: From the first trial to the last.
     """
 
@@ -66,19 +67,15 @@ class CheckReport(report_base.Report):
     only: tuple[str, ...] = ()
     overloads: tuple[CheckedOverload, ...]
     results: tuple[CheckResult, ...]
+    interrupted: bool = False
     unfinished: int = 0
     seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
-        """True if nothing failed, something of each overload was tried, and nothing is left to do."""
+        """True if nothing failed, something of each overload was tried, and the check was not interrupted."""
         passed = all(self.passed_by(overload.name) for overload in self.overloads)
-        return bool(self.overloads) and passed and not self.unfinished
-
-    @property
-    def interrupted(self) -> bool:
-        """True if trials are left."""
-        return bool(self.unfinished)
+        return bool(self.overloads) and passed and not self.interrupted
 
     @property
     def failures(self) -> tuple[Failed, ...]:
@@ -155,6 +152,7 @@ class CheckReport(report_base.Report):
             "seed": self.seed,
             "only": self.only,
             "checks": self.checks,
+            "interrupted": self.interrupted,
             "unfinished": self.unfinished,
             "seconds": round(self.seconds, 6),
             "overloads": overloads,
@@ -248,7 +246,7 @@ def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
         yield "not judged", wrong, "dim"
     if skipped := _skipped_text(by_check):
         yield "skipped", skipped, "dim"
-    if report.only or report.unfinished:
+    if report.only or report.interrupted:
         return
     idle = [name for name in report.checks if name not in by_check]
     if idle and results:
@@ -452,7 +450,7 @@ def _conclusion(report: CheckReport) -> Text:
     left_out = {r.trial for r in report.results if isinstance(r, Skipped) and r.left_out}
     left = f", {len(left_out)} left out, which the standard level runs (without --quick)" if left_out else ""
     took = f"{cases}, {report.seconds:.1f} s{left}"
-    if report.unfinished:
+    if report.interrupted:
         return Text(f"interrupted: {report.unfinished} not run; {took}", style="bold red")
     if report.passed:
         return Text(f"passed: {_count(len(report.overloads), 'overload')}, {took}", style="bold green")

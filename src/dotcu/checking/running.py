@@ -31,7 +31,14 @@ from dotcu.checking.planning import plan
 from dotcu.checking.results import START_S, CheckResult, Failed, Skipped, Trial, TrialId, limit_s, result_of
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for, resolve
-from dotcu.errors import CompileError, DotcuError, EnvironmentFault, FindingError, UsageError
+from dotcu.errors import (
+    CompileError,
+    DotcuError,
+    EnvironmentFault,
+    FindingError,
+    OperatorError,
+    UsageError,
+)
 from dotcu.kernel.cuda import fault_story
 from dotcu.serialize import from_plain
 from dotcu.tracebacks import describe, first_lines, quiet
@@ -40,8 +47,8 @@ from dotcu.workers import Channel, Worker, WorkerCrash
 # ---------------------------------------------------------------- in this process
 
 
-def run_here(trials: Iterable[Trial]) -> Iterator[CheckResult]:
-    """Run trials in this process, and yield their results as they come.
+def run_here(trials: Iterable[Trial]) -> Iterator[CheckResult | TrialId]:
+    """Run trials in this process, and yield as `run`.
 
     Raises:
         EnvironmentFault: As `run`.
@@ -49,7 +56,8 @@ def run_here(trials: Iterable[Trial]) -> Iterator[CheckResult]:
     runner, faults = Runner(limited=True), dict[str, EnvironmentFault]()
     for trial in trials:
         try:
-            yield from runner.run(trial) if trial.overload not in faults else ()
+            if trial.overload not in faults:
+                yield from runner.run(trial) or (trial.id,)
         except EnvironmentFault as fault:
             faults[trial.overload] = fault
     for each in faults.values():
@@ -215,8 +223,10 @@ MAX_CRASHES = 3
 """The trials of an overload that may crash a worker, or not end, before the remainder is skipped."""
 
 
-def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[CheckResult]:
+def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[CheckResult | TrialId]:
     """Run trials, in workers where that is possible and worth it, and yield their results as they come.
+
+    Of a trial that ends without a result, such as one of a call that there is not, it yields the identity.
 
     Raises:
         EnvironmentFault: The machine lacks something that an overload needs; once all others have been run.
@@ -296,8 +306,8 @@ def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: 
 
 def run_in_workers(
     tasks: Iterable[TrialRequest], trials: Iterable[Trial], jobs: int, *, begin_here: bool = False
-) -> Iterator[CheckResult]:
-    """Run tasks in several workers, and yield the results in the order in which they come.
+) -> Iterator[CheckResult | TrialId]:
+    """Run tasks in several workers, and yield as `run`.
 
     Args:
         trials: Those of all tasks.
@@ -320,7 +330,8 @@ def run_in_workers(
                 if request.overload in faults:
                     continue
                 try:
-                    yield from runner.run(planned[request.trials[0]])
+                    trial = planned[request.trials[0]]
+                    yield from runner.run(trial) or (trial.id,)
                 except EnvironmentFault as fault:
                     faults[request.overload] = fault
                 if rest := request.trials[1:]:
@@ -341,8 +352,8 @@ def _run_task(
     planned: Mapping[TrialId, Trial],
     crashes: Counter[str],
     faults: dict[str, EnvironmentFault],
-) -> Iterator[CheckResult]:
-    """Have a worker run trials, again after each that ends it, and yield their results.
+) -> Iterator[CheckResult | TrialId]:
+    """Have a worker run trials, again after each that ends it, and yield as `run`.
 
     Args:
         crashes: How often trials of an overload ended a worker.
@@ -357,46 +368,49 @@ def _run_task(
             yield from _ask(worker, request, waiting, crashes)
         except EnvironmentFault as fault:
             faults[request.overload] = fault
+        except UsageError:
+            raise
+        except DotcuError as error:
+            yield from _unplanned(waiting, error)
+
+
+def _unplanned(waiting: dict[TrialId, Trial], error: DotcuError) -> Iterator[CheckResult]:
+    """Yield the failure of an overload whose trials a worker cannot plan."""
+    trial = waiting.pop(next(iter(waiting)))
+    reason, _, evidence = str(error).partition("\n")
+    yield _of(trial, Failed(reason=reason, evidence=evidence, kind=type(error).__name__), 0.0)
+    yield from _skip(waiting, f"another process cannot plan its trials: see {trial.id}")
 
 
 def _ask(
     worker: Worker, request: TrialRequest, waiting: dict[TrialId, Trial], crashes: Counter[str]
-) -> Iterator[CheckResult]:
+) -> Iterator[CheckResult | TrialId]:
     """Ask a worker for the trials that wait, and take out of these what was begun."""
-    trial, failed, start = None, False, time.perf_counter()
+    trial, results, start = None, list[CheckResult](), time.perf_counter()
     planned = dict(waiting)
     try:
         worker.send(replace(request, trials=tuple(waiting)))
         while (reply := worker.receive(START_S if trial is None else limit_s(trial.kind))) is not None:
             if "begin" in reply:
-                trial, failed, start = (
-                    planned[from_plain(TrialId, reply["begin"])],
-                    False,
-                    time.perf_counter(),
-                )
+                trial, results = planned[from_plain(TrialId, reply["begin"])], []
+                start = time.perf_counter()
                 waiting.pop(trial.id, None)
             elif "result" in reply:
-                result = result_of(reply["result"])
-                failed = failed or isinstance(result, Failed)
-                yield result
+                results.append(result_of(reply["result"]))
+                yield results[-1]
             else:
+                if not results:
+                    yield from_plain(TrialId, reply["end"])
                 trial = None
     except WorkerCrash as crash:
         if worker.closed:
             waiting.clear()
             return
         crashes[request.overload] += 1
-        if not failed:
+        if not any(isinstance(result, Failed) for result in results):
             trial = trial or waiting.pop(next(iter(waiting)))  # it died over the plan, or between two trials
             seconds = time.perf_counter() - start
             yield _of(trial, Failed(reason=crash.reason, evidence=crash.evidence), seconds)
-    except DotcuError as error:
-        if trial is not None or isinstance(error, EnvironmentFault):  # it raises as in this process
-            raise
-        trial = waiting.pop(next(iter(waiting)))
-        reason, _, evidence = str(error).partition("\n")
-        yield _of(trial, Failed(reason=reason, evidence=evidence, kind=type(error).__name__), 0.0)
-        yield from _skip(waiting, f"another process cannot plan its trials: see {trial.id}")
     else:
         reason = "another process has no such trial: samples must be the same for the same torch seed"
         yield from _skip(waiting, reason)
@@ -422,10 +436,10 @@ class TrialWorker:
             return self._runner.run(trial)
         faults: dict[str, EnvironmentFault] = {}
         request = replace(request, trials=(trial.id,))
-        results = list(_run_task(self._worker, request, {trial.id: trial}, self._crashes, faults))
+        told = list(_run_task(self._worker, request, {trial.id: trial}, self._crashes, faults))
         for fault in faults.values():
             raise fault
-        return results
+        return [each for each in told if not isinstance(each, TrialId)]
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -462,7 +476,7 @@ def _plan_once(request: TrialRequest) -> tuple[Trial, ...]:
         for overload in operator.overloads.values()
     }
     if request.overload not in overloads:
-        raise UsageError(
+        raise OperatorError(
             f"{request.target} has no overload {request.overload!r} in a fresh process, where trials run.\n"
             "Define operators unconditionally, when their file is imported."
         )

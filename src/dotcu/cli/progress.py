@@ -25,7 +25,7 @@ from dotcu.errors import escaped
 
 if TYPE_CHECKING:
     from dotcu.benchmark.results import BenchRow
-    from dotcu.checking.results import CheckResult, Trial
+    from dotcu.checking.results import CheckResult, Trial, TrialId
 
 FIRST_S, NEXT_S = 10.0, 60.0
 """Without a bar, the seconds until a line says how much of a check is left, and until the next one."""
@@ -37,14 +37,14 @@ def reports_alone_on_stdout() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]]:
+def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult | TrialId], None]]:
     """Show which trial is not done, how many are and how many failed; print the first of each cause at once.
 
     In a pipe, each kind of trial has a line when it is done, and what is left has one now and then.
-    Yields a function that takes each result.
+    Yields a function that takes each result, and the identity of a trial that has none.
     """
     from dotcu.checking.report import cause_of, failure_text, is_explained, of_sample
-    from dotcu.checking.results import Failed
+    from dotcu.checking.results import Failed, TrialId
 
     left = {trial.id: f"{trial.overload} {trial.kind}" for trial in trials}
     kinds, waiting = Counter(left.values()), Counter(left.values())
@@ -60,8 +60,9 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]
     with _bar(len(trials), next(iter(left.values()), ""), err=err) as show:
         failures = 0
 
-        def report(result: CheckResult) -> None:
+        def report(result: CheckResult | TrialId) -> None:
             nonlocal failures, due
+            trial = result if isinstance(result, TrialId) else result.trial
             if isinstance(result, Failed):
                 failures += 1
                 broken.update([result.trial.overload] if of_sample(result) else [])
@@ -73,7 +74,7 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[CheckResult], None]
                     whole = not printed and not err.is_terminal
                     say("\n".join([head, *more]) if whole else head, "bold red")
                     printed.add(cause)
-            kind, now = left.pop(result.trial, ""), time.monotonic()
+            kind, now = left.pop(trial, ""), time.monotonic()
             waiting[kind] -= 1
             if kind and not waiting[kind] and not err.is_terminal:
                 say(f"{kind}: {kinds[kind]} done, at {now - start:.1f} s")

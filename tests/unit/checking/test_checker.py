@@ -366,6 +366,16 @@ def test_an_interrupted_check_reports_how_much_is_left() -> None:
     assert f"interrupted: {report.unfinished} not run" in str(report)
 
 
+def test_an_interrupt_after_the_last_trial_does_not_pass() -> None:
+    operator = negate()
+    planned = prepare(operator, level="quick", only=f"{operator.qualified_name}/call/")
+    told = list(planned.run())
+    assert planned.report(told, seconds=1.0, interrupted=False).passed
+    report = planned.report(told, seconds=1.0, interrupted=True)
+    assert (report.passed, report.interrupted, report.unfinished) == (False, True, 0)
+    assert report.to_json()["interrupted"]
+
+
 @pytest.mark.parametrize("level", ["fast", "", None])
 def test_a_level_that_there_is_not_is_wrong_usage(level: Any) -> None:
     with pytest.raises(errors.UsageError, match="use one of quick, standard, full"):

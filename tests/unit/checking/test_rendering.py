@@ -253,7 +253,7 @@ def test_an_overload_that_was_not_tried_says_what_to_do() -> None:
     assert told.endswith("give the operator samples, with @scale.samples")
     assert row(report(), "not tried") == told
     assert str(report()).splitlines()[-1] == "NOT TRIED: 1 of 1 overload; 0 cases, 0.0 s"
-    assert "not tried" not in str(report(unfinished=3)).lower()
+    assert "not tried" not in str(report(interrupted=True, unfinished=3)).lower()
 
 
 def test_a_dtype_that_was_not_tried_has_a_line() -> None:
@@ -310,7 +310,8 @@ def test_the_last_line_says_how_it_ended() -> None:
 
     assert last(report(passed("numerics", cases=2), seconds=1.25)) == "passed: 1 overload, 2 cases, 1.2 s"
     assert last(report(failed("numerics"))) == "FAILED: 1 of 1 overload; 1 case, 0.0 s"
-    assert last(report(passed("numerics"), unfinished=7)).startswith("interrupted: 7 not run; ")
+    stopped = report(passed("numerics"), interrupted=True, unfinished=7)
+    assert last(stopped).startswith("interrupted: 7 not run; ")
 
 
 def test_what_a_message_has_in_brackets_is_no_markup() -> None:

@@ -88,7 +88,7 @@ def test_derived_calls_are_counted_and_so_are_those_that_were_refused() -> None:
 
 
 def test_a_check_that_was_interrupted_does_not_hold() -> None:
-    assert not report(passed("numerics"), unfinished=1).passed
+    assert not report(passed("numerics"), interrupted=True, unfinished=1).passed
 
 
 def test_the_json_form_is_plain_and_has_what_the_report_has() -> None:

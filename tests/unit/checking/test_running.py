@@ -49,6 +49,15 @@ def test_results_come_trial_by_trial_with_their_names() -> None:
     assert found == [(name, check) for name in names for check in ("numerics", "written")]
 
 
+def test_a_trial_without_a_result_says_that_it_has_ended(log: Path) -> None:
+    empty = trial(lambda: (), "none")
+    assert list(run_here([empty])) == [empty.id]
+    silent = named("silent")
+    assert [*running.run_in_workers([asking(log, silent)], [silent], 1)] == [silent.id]
+    simulated = subject(operator(negated, dotcu.Sample(torch.zeros(1))))
+    assert TrialWorker().run(simulated, empty) == []
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0)], ids=lambda error: type(error).__name__)
 def test_what_a_trial_raises_counts_against_its_first_check_and_keeps_what_it_found(
     error: BaseException,
@@ -486,8 +495,8 @@ def test_a_lost_gpu_ends_the_worker(request_of_good: TrialRequest, monkeypatch: 
         running.require_usable(torch.device("cuda", 0))
 
 
-def test_an_overload_that_is_not_there_is_a_usage_error(request_of_good: TrialRequest) -> None:
-    with pytest.raises(errors.UsageError, match="other::name"):
+def test_an_overload_that_is_not_there_is_refused(request_of_good: TrialRequest) -> None:
+    with pytest.raises(errors.OperatorError, match="other::name"):
         served(replace(request_of_good, overload="other::name"))
 
 
