@@ -10,7 +10,6 @@ Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import statistics
 import tempfile
@@ -34,7 +33,7 @@ from dotcu.checking.trials import ranks as trials
 from dotcu.errors import EnvironmentFault, OperatorError, UsageError, quoted
 from dotcu.operator import Sample
 from dotcu.tracebacks import one_line
-from dotcu.workers import Channel, Worker, WorkerCrash
+from dotcu.workers import Channel, WorkerCrash
 
 VERSION = 1  # of the JSON form; docs/reference/reports.md has its keys
 CALLS, REPLAYS = 20, 20  # in a CUDA graph, and how often each is replayed
@@ -109,19 +108,16 @@ def bench_ranks(
         )
     rows: list[RankRow] = []
     facts: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        crew = [Worker("dotcu.benchmark.ranks:serve") for _ in range(ranks)]
-        for rank, worker in enumerate(crew):
-            stack.callback(worker.close)
-            group = {"rank": rank, "ranks": ranks, "store": str(Path(folder, "store"))}
-            worker.send({"target": target, "shapes": shapes, "dtypes": dtypes, "against": against, **group})
-        for worker in crew:
-            try:
-                while (reply := worker.receive(WAIT_S)) is not None:
-                    facts |= reply.get("facts", {})
-                    rows += [serialize.from_plain(RankRow, row) for row in reply.get("rows", ())]
-            except WorkerCrash as crash:
-                raise OperatorError(f"a rank of {target} ended: {crash.reason}\n{crash.evidence}") from crash
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"target": target, "shapes": shapes, "dtypes": dtypes, "against": against}
+        group = {"ranks": ranks, "store": str(Path(folder, "store"))}
+        requests = [{**given, **group, "rank": rank} for rank in range(ranks)]
+        try:
+            for _, reply in trials.replies("dotcu.benchmark.ranks:serve", requests, WAIT_S):
+                facts |= reply.get("facts", {})
+                rows += [serialize.from_plain(RankRow, row) for row in reply.get("rows", ())]
+        except WorkerCrash as crash:
+            raise OperatorError(f"a rank of {target} ended: {crash.reason}\n{crash.evidence}") from crash
     return RankBenchReport(ranks=ranks, rows=tuple(rows), **facts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ from dotcu.checking.trials.sharding import dtype_of, unlike_outputs
 from dotcu.kernel import simulate_ranks
 from dotcu.operator import Sample
 from dotcu.serialize import from_plain
-from dotcu.workers import Channel, Worker, WorkerCrash
+from dotcu.workers import Channel, Worker, WorkerCrash, run_pool
 
 _stores: Any = torch.distributed  # its types name no store
 
@@ -144,20 +144,42 @@ def look_on_gpus(subject: Subject, ranks: int) -> CheckResult:
     request = request_for(subject)
     if request is None:
         return Passed(note="defined in no file that another process could import")
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        crew = [Worker("dotcu.checking.trials.ranks:serve") for _ in range(ranks)]
-        for rank, worker in enumerate(crew):
-            stack.callback(worker.close)
-            own = replace(request, device=f"cuda:{rank}")
-            worker.send([own, rank, ranks, str(Path(folder, "store"))])
-        for rank, worker in enumerate(crew):
-            try:
-                while (reply := worker.receive(WAIT_S)) is not None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = str(Path(folder, "store"))
+        requests = [[replace(request, device=f"cuda:{n}"), n, ranks, store] for n in range(ranks)]
+        told = replies("dotcu.checking.trials.ranks:serve", requests, WAIT_S)
+        try:
+            with contextlib.closing(told):
+                for rank, reply in told:
                     if reply["wrong"]:
                         return Failed(reason=f"rank {rank} of {ranks}, {reply['case']}: {reply['wrong']}")
-            except WorkerCrash as crash:
-                return Failed(reason=f"rank {rank} of {ranks}: {crash.reason}", evidence=crash.evidence)
+        except WorkerCrash as crash:
+            return Failed(reason=crash.reason, evidence=crash.evidence)
     return Passed()
+
+
+def replies(entry: str, requests: Sequence[Any], timeout_s: float) -> Generator[tuple[int, Any], None, None]:
+    """Have a process for each rank work, and yield the rank and what it replies, as it comes.
+
+    Args:
+        entry: As `Worker` takes it.
+        requests: One for each rank.
+        timeout_s: The most seconds until the next reply of each.
+
+    Raises:
+        WorkerCrash: A rank ended, the first one that did: the others may wait for it; names it.
+    """
+
+    def ask(worker: Worker, rank: int) -> Iterator[tuple[int, Any]]:
+        try:
+            worker.send(requests[rank])
+            while (reply := worker.receive(timeout_s)) is not None:
+                yield rank, reply
+        except WorkerCrash as crash:
+            reason = f"rank {rank} of {len(requests)}: {crash.reason}"
+            raise WorkerCrash(reason, crash.evidence) from crash
+
+    yield from run_pool([Worker(entry) for _ in requests], range(len(requests)), ask)
 
 
 def serve(request: Any, channel: Channel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from dotcu.checking import planning
 from dotcu.checking.results import CheckResult, Passed, trial
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials import ranks
+from dotcu.workers import WorkerCrash
 
 kernels = dotcu.load_inline(r"""
 #include <dotcu/peers.cuh>
@@ -147,3 +149,16 @@ def test_a_trial_that_fails_leaves_the_group(on_gpu: Subject) -> None:
     with pytest.raises(ValueError, match="of the operator"):
         list(planning._in_group(on_gpu, trial(on_gpu, "ranks", look)).run())
     assert not torch.distributed.is_initialized()
+
+
+def test_of_ranks_in_processes_the_first_that_ends_is_blamed_and_not_one_that_waits_for_it() -> None:
+    start = time.monotonic()
+    with pytest.raises(WorkerCrash, match=r"^rank 1 of 2: the process died: SIGSEGV$") as raised:
+        list(ranks.replies("helpers.fake_workers:echo", [["hang"], ["segfault"]], 30.0))
+    assert "the last words" in raised.value.evidence
+    assert time.monotonic() - start < 25.0, "nobody waits for the other"
+
+
+def test_the_replies_of_ranks_in_processes_come_with_the_rank() -> None:
+    told = list(ranks.replies("helpers.fake_workers:echo", [["a"], ["b"]], 30.0))
+    assert sorted((rank, reply[0]) for rank, reply in told) == [(0, "a"), (1, "b")]
