@@ -112,13 +112,18 @@ def bare(subject: Subject) -> Iterator[Trial]:
 
 
 def _call(subject: Subject, sample: Sample) -> list[CheckResult]:
-    """Call, wait, and name the kernels that ran."""
+    """Call, and wait."""
     torch.cuda.synchronize(subject.device)
     with torch.cuda.device(subject.device), subject.seeded(subject.name):
         subject.call(sample)
     torch.cuda.synchronize(subject.device)
-    ran = [launch.kernel for launch in recent_launches() if launch.operator == subject.name]
-    return [Passed(note=" ".join({kernel.partition("<")[0] for kernel in ran}))]
+    return [Passed()]
+
+
+def launched(overload: str) -> list[str]:
+    """Return the names of the kernels that this process has launched for an overload."""
+    ran = [launch.kernel for launch in recent_launches() if launch.operator == overload]
+    return sorted({kernel.partition("<")[0] for kernel in ran})
 
 
 # --------- a worker under one of compute-sanitizer's tools, and what the tool prints while it makes each call
@@ -163,7 +168,7 @@ class ToolRun:
         ]  # fmt: skip
         self._worker = Worker(WORKER, tool=words, on_output=self._take)
         self.lines: dict[str, list[str]] = defaultdict(list)
-        self.kernels: dict[str, set[str]] = defaultdict(set)
+        self.kernels: dict[str, list[str]] = defaultdict(list)
         self.called: set[str] = set()
         self.failures: dict[str, str] = {}
         self._calling = ""
@@ -199,12 +204,12 @@ class ToolRun:
         try:
             self._worker.send(replace(request, bare=True))
             while (reply := self._worker.receive(max(0.0, until - time.monotonic()))) is not None:
-                self.called |= {name} if "end" in reply else set()
+                if "end" in reply:
+                    self.called.add(name)
+                    self.kernels[name] = reply["kernels"]
                 result = result_of(reply["result"]) if "result" in reply else None
                 if isinstance(result, Failed):
                     self.failures[name] = f"the call fails: {result.reason}: {result.evidence}".rstrip(": ")
-                elif isinstance(result, Passed):
-                    self.kernels[name] = set(result.note.split())
         except WorkerCrash as crash:
             ended = f"{self.tool} ended: {crash.evidence.rpartition(chr(10))[2] or crash.reason}"
             late = f"{self.tool} took more than {LIMIT_S:g} s"

@@ -452,7 +452,8 @@ class TrialWorker:
 def serve(request: Any, channel: Channel) -> None:
     """Run the trials of a request.
 
-    Replies `{"begin": id}`, `{"result": ...}` for each result and `{"end": id}`, trial by trial.
+    Replies `{"begin": id}`, `{"result": ...}` for each result and `{"end": id}`, trial by trial; of a bare
+    call the end has the `kernels` that it has launched.
     """
     wanted = from_plain(TrialRequest, request)
     torch.set_num_threads(wanted.threads)
@@ -465,7 +466,15 @@ def serve(request: Any, channel: Channel) -> None:
             for result in runner.run(trial):
                 channel.reply({"result": result})
         require_usable(torch.device(wanted.device))
-        channel.reply({"end": trial.id})
+        channel.reply({"end": trial.id, **_launched(wanted)})
+
+
+def _launched(request: TrialRequest) -> dict[str, list[str]]:
+    if not request.bare:
+        return {}
+    from dotcu.checking import compute_sanitizer
+
+    return {"kernels": compute_sanitizer.launched(request.overload)}
 
 
 @functools.lru_cache(maxsize=4)  # samples on the GPU stay in memory while their plan does

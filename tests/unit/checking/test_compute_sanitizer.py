@@ -124,7 +124,8 @@ def test_the_bare_call_is_the_smallest_one_in_memory_of_its_own() -> None:
     assert made.untyped_storage().nbytes() == 4 * (2 * 9 + 3 * 2 + 1), "nothing lies beside it"
     if torch.cuda.is_available():
         (trial,) = compute_sanitizer.bare(Subject(overload=twice, device=torch.device("cuda", 0)))
-        assert list(trial.run()) == [Passed(note="twice")]
+        assert list(trial.run()) == [Passed()]
+        assert compute_sanitizer.launched(twice.qualified_name) == ["twice"]
 
 
 # ---------------------------------------------------------------- a worker under a tool
@@ -158,8 +159,8 @@ for line in sys.stdin:
     if what == "dies": sys.exit(1)
     if what == "hangs": time.sleep(60)
     if what == "fails": result("failed", reason="it raises", evidence="ValueError: no", reproduce="")
-    else: result("passed", note=f"kernel_of_{{what}}", ratio=None)
-    tell(end=what)
+    else: result("passed", note="", ratio=None)
+    tell(end=what, kernels=[f"kernel_of_{{what}}"])
     tell(done=True)
     if what == "slow":
         time.sleep(0.1)

@@ -140,7 +140,7 @@ def look_at_streams(subject: Subject, case: Case) -> CheckResult:
     """
     pool = side_streams()
     outcome: CheckResult = Passed()
-    faults = []
+    reasons, evidence = [], []
     for name, stream in (("a side stream", pool[0]), ("the default stream", torch.cuda.default_stream())):
         others = [other for other in pool if other != stream]
         late = f"is not complete when {name}, the stream of the call, is"
@@ -154,9 +154,10 @@ def look_at_streams(subject: Subject, case: Case) -> CheckResult:
                     break
             outcome = judged(subject, values, results)
             if isinstance(outcome, Failed):
-                faults.append(f"{fault}: {outcome.reason}. {outcome.evidence}".rstrip(". "))
-    if faults:
-        return Failed(reason=faults[0].partition(":")[0], evidence="\n".join(faults))
+                reasons.append(fault)
+                evidence.append(f"{fault}: {outcome.reason}. {outcome.evidence}".rstrip(". "))
+    if reasons:
+        return Failed(reason=reasons[0], evidence="\n".join(evidence))
     return outcome
 
 

@@ -58,38 +58,40 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield from plan_without_backward(subject, dtypes)
         return
     for order, check in enumerate((FIRST, SECOND), 1):
-        modes = list(_modes(subject, dtypes, order))
-        if not modes:
+        trials = list(_trials(subject, dtypes, order, check))
+        if not trials:
             why = "nothing to compare with: it has no sample in float64 for gradcheck, and no reference"
             yield skipped(subject, check, why)
-        for case, mode in modes:
-            yield trial(subject, check, _look, case, order, mode, variant=mode)
+        yield from trials
 
 
-def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, str]]:
-    """Yield cases, and how gradients of them are looked at, as `_look` takes it."""
+def _trials(subject: Subject, dtypes: Sequence[torch.dtype], order: int, check: str) -> Iterator[Trial]:
+    def look(case: Case, mode: str, alone: int | None = None) -> Trial:
+        variant = mode if alone is None else f"{mode}-{alone}"
+        return trial(subject, check, _look, case, order, mode, alone, variant=variant)
+
     main = torch.float64 if torch.float64 in dtypes else dtypes[0]
     some = {Level.QUICK: 1, Level.STANDARD: 2, Level.FULL: 4}[subject.level]
     cases = of_some_size(subject, main)[:some]
     if main == torch.float64:
         small = [case for case in cases if case.elements <= MANY]
-        yield from ((case, "gradcheck") for case in small or cases[:1])
+        yield from (look(case, "gradcheck") for case in small or cases[:1])
     if subject.reference is None:
         return
     if order == 2:
         if main != torch.float64:
-            yield from ((case, "dense") for case in cases[:2])
+            yield from (look(case, "dense") for case in cases[:2])
         return
-    yield from ((case, ending) for case in cases for ending in ENDINGS)
-    yield from _ordered(subject, dtypes)
-    yield from ((case, KEPT) for case in cases[:1])
+    yield from (look(case, ending) for case in cases for ending in ENDINGS)
+    for case in _ordered(subject, dtypes):
+        yield from (look(case, mode) for mode in ORDERS if _rank(case) > 2 or mode == "transposed")
     for case in cases[:1]:
+        yield look(case, KEPT)
         several = len(_differentiable(case.sample))
-        yield from ((case, f"dense-{alone}") for alone in range(several if several > 1 else 0))
+        yield from (look(case, "dense", alone) for alone in range(several if several > 1 else 0))
         results = subject.overload.signature.returns
-        yield from ((case, f"result-{alone}") for alone in range(results if results > 1 else 0))
-    for case in cases[:1]:
-        yield from ((each, "dense") for each in _broadcast(subject, case))
+        yield from (look(case, "result", alone) for alone in range(results if results > 1 else 0))
+        yield from (look(each, "dense") for each in _broadcast(subject, case))
     if subject.level == Level.QUICK:
         others = list(derived_cases(subject, dtypes[0], _FEW))
     else:
@@ -97,7 +99,7 @@ def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Itera
         for dtype in dtypes:
             others += of_some_size(subject, dtype)[: some - 1] if dtype != main else []
         others += [case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors)]
-    yield from ((case, "dense") for case in others if not _overflows(case))
+    yield from (look(case, "dense") for case in others if not _overflows(case))
 
 
 def _overflows(case: Case) -> bool:
@@ -105,15 +107,14 @@ def _overflows(case: Case) -> bool:
     return case.variant.endswith("large") and len(_differentiable(case.sample)) > 1
 
 
-def _ordered(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[Case, str]]:
-    """Yield a case of several dimensions for each order of these in which a gradient may lie."""
+def _ordered(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[Case]:
+    """Yield a case of several dimensions, in other orders of which its gradient may lie."""
     given = [case for dtype in dtypes for case in subject.whole(dtype)]
     rank = min(3, max(map(_rank, given), default=0))
     cases = [case for case in given if _rank(case) >= rank]
     if rank < 2:
         cases = derived_cases(subject, dtypes[0], ("4d-outer-swapped",))
-    for case in cases[:1]:
-        yield from ((case, order) for order in ORDERS if _rank(case) > 2 or order == "transposed")
+    yield from cases[:1]
 
 
 def _broadcast(subject: Subject, case: Case) -> Iterator[Case]:
@@ -149,12 +150,12 @@ def _differentiable(sample: Sample) -> tuple[int, ...]:
 # ------------------------------------------------------------------ with a backward
 
 
-def _look(subject: Subject, case: Case, order: int, mode: str) -> CheckResult | None:
+def _look(subject: Subject, case: Case, order: int, mode: str, alone: int | None) -> CheckResult | None:
     """Differentiate one call once or twice. Of a derived one that cannot be, say nothing.
 
-    The mode is `gradcheck`; or what follows the call, a name out of `ENDINGS`. Behind it may be, of the
-    tensors that can have a gradient, the one that alone requires it: `dense-1`. `result-1` is the gradient
-    of that result alone.
+    Args:
+        mode: `gradcheck`, `KEPT`, `result`, or what follows the call, a name out of `ENDINGS` or `ORDERS`.
+        alone: The one result whose gradient it is, or the one that alone requires it of the tensors that can.
     """
     if case.derived and not _computes(subject, case):
         return None
@@ -168,7 +169,7 @@ def _look(subject: Subject, case: Case, order: int, mode: str) -> CheckResult | 
             elif mode == KEPT:
                 outcome = _keeps(subject, case)
             else:
-                outcome = _compared(subject, case, order, mode)
+                outcome = _compared(subject, case, order, mode, alone)
     except GradientError as error:
         if order == 1:
             outcome = Failed.raised("the backward fails", error, brief(error))
@@ -265,14 +266,13 @@ def _not_detached(subject: Subject, sample: Sample, positions: list[int]) -> lis
         return positions
 
 
-def _compared(subject: Subject, case: Case, order: int, mode: str) -> CheckResult | None:
+def _compared(subject: Subject, case: Case, order: int, ending: str, alone: int | None) -> CheckResult | None:
     """Compare with the reference's, by the bounds that its values have too."""
     assert subject.reference is not None
     sample = case.make()
     needs = _differentiable(sample)
-    ending, _, alone = mode.partition("-")
-    of_result = int(alone) if ending == "result" else None
-    needs = (needs[int(alone)],) if alone and of_result is None else needs
+    of_result = alone if ending == "result" else None
+    needs = (needs[alone],) if alone is not None and of_result is None else needs
     if subject.reference_draws(subject.for_reference(sample)):
         return Skipped(reason="declared random, and so is its reference")
     with subject.place():
