@@ -20,14 +20,14 @@ from dotcu.simulator.sanitizers.shadow import MemoryEvent, ThreadAccess
 _MAX_HELD = 1 << 12
 """Pairs of threads of two instructions that are kept back at most."""
 
-Report = Callable[[Array], None]
+ReportPairs = Callable[[Array], None]
 """Reports the pairs of threads in a mask."""
 
 
 class _Held(NamedTuple):
     ends: LoadEnds
     readers: Array
-    report: Report
+    report: ReportPairs
 
 
 class Replicas:
@@ -46,7 +46,13 @@ class Replicas:
         known[batch.numbers(part.positions)] = True
 
     def keep_back(
-        self, at: ThreadAccess, event: MemoryEvent, action: str, first: Array, second: Array, report: Report
+        self,
+        at: ThreadAccess,
+        event: MemoryEvent,
+        action: str,
+        first: Array,
+        second: Array,
+        report: ReportPairs,
     ) -> Array:
         """Return the mask of the pairs of threads that race for certain; the others are judged later.
 
