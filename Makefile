@@ -22,7 +22,7 @@ TRITON := $(VENV)/share/dotcu/triton
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator checking test_house.py test_public_names.py)
 
-TRITON_TESTS := $(wildcard tests/unit/kernel/test_triton_*.py) tests/unit/sanitizing tests/unit/cli/test_sanitize.py \
+TRITON_TESTS := tests/unit/kernel/languages tests/unit/sanitizing tests/unit/cli/test_sanitize.py \
 	tests/test_docs.py
 
 CUDA_FILES = $(shell find src tests $(wildcard examples) benchmarks -name '*.cu' -o -name '*.cuh' | sort)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from dotcu.compile.target import Target
 from dotcu.errors import CompileError, SimulationError, UsageError
+from dotcu.kernel import languages
 from dotcu.kernel.arguments.pack import PackingPlan, Placement, pack, tensors_in
 from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
@@ -108,10 +108,7 @@ def simulate(
     _threads[thread] += 1
     try:
         with ExitStack() as stack:
-            if "triton" in sys.modules:
-                from dotcu.kernel import triton_kernels
-
-                stack.enter_context(triton_kernels.simulated())
+            stack.enter_context(languages.simulated())
             stack.enter_context(tracking_allocations())
             yield run
     finally:

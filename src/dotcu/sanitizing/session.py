@@ -101,7 +101,7 @@ def _import_triton() -> None:
     """Import Triton, so that `simulate()` takes its kernels."""
     triton = import_module("triton")
     try:
-        import_module("dotcu.kernel.triton_kernels")
+        import_module("dotcu.kernel.languages.triton_kernels")
     except (ImportError, AttributeError) as error:
         raise EnvironmentFault(
             f"Triton {getattr(triton, '__version__', '')} is installed, which dotcu cannot use: {error}.\n"

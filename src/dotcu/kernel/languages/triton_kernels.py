@@ -12,25 +12,24 @@ from __future__ import annotations
 
 import functools
 import re
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 from torch import Tensor
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 
-from dotcu.errors import ArgumentError, SimulationError
+from dotcu.errors import SimulationError
 from dotcu.kernel.config import MAX_THREADS_PER_BLOCK, WARP, limits
-from dotcu.kernel.simulated_memory import active_run, capability_of, print_output, tensor_buffer
+from dotcu.kernel.languages.arguments import LaunchArguments
+from dotcu.kernel.simulated_memory import active_run, capability_of, print_output
 from dotcu.locks import ForkSafeLock
-from dotcu.simulator import Buffer, Map, Memory, Program, Run, launch
+from dotcu.simulator import Map, Program, Run, launch
 
 OLDEST = (3, 7)
 """The first Triton whose driver and hooks are as this module needs them."""
@@ -118,15 +117,12 @@ class TritonUtilities:
         }
 
 
-class TritonArguments:
-    """The parameters of a launch, as bytes, and the memory that they point to."""
+class TritonArguments(LaunchArguments):
+    """Arguments by the types that Triton gives them."""
 
     def __init__(self, kernel: str, maps: Sequence[Any]) -> None:
-        self.memory = Memory()
-        self.packed: list[bytes] = []
-        self.names: list[str] = []
-        self._kernel, self._maps = kernel, list(maps)
-        self._mapped: dict[tuple[Any, ...], int] = {}
+        super().__init__(kernel)
+        self._maps = list(maps)
 
     def add(self, label: str, kind: Any, value: Any) -> None:
         """Pack an argument.
@@ -140,67 +136,49 @@ class TritonArguments:
             for number, (each, inner) in enumerate(zip(kind, value, strict=True)):
                 self.add(f"{label}[{number}]", each, inner)
         elif kind.startswith("*"):
-            self._put(label, "Q", self.address(label, value))
+            self.put(label, "Q", self._pointer(label, value))
         elif kind.startswith("tensordesc"):
             self._descriptor(label, value)
         elif kind == "bf16":
-            self._put_bytes(
+            self.put_bytes(
                 label, torch.tensor(value, dtype=torch.bfloat16).view(torch.uint8).numpy().tobytes()
             )
         elif kind in FORMATS:
-            self._put(label, FORMATS[kind], value)
+            self.put(label, FORMATS[kind], value)
         elif kind != "constexpr":
             raise SimulationError(
-                f"The argument {label} of {self._kernel} has the type {kind}, which the simulator does not "
+                f"The argument {label} of {self.kernel} has the type {kind}, which the simulator does not "
                 f"pass.\nPass one of: {', '.join(FORMATS)}, bf16, a tensor or a tensor descriptor."
             )
 
-    def address(self, label: str, value: Any) -> int:
-        """Return the address of a tensor, or of what has one of its own, in the simulator's memory."""
+    def _pointer(self, label: str, value: Any) -> int:
+        """Return the address of a tensor, or of what has one of its own."""
         if value is None or isinstance(value, int):
             return value or 0
         tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
-        if not isinstance(tensor, Tensor):
-            return int(value.data_ptr())
-        if tensor.device.type != "cpu":
-            raise ArgumentError(
-                f"The argument {label} of {self._kernel} is on {tensor.device}, and simulate() is in force.\n"
-                "The simulator takes tensors on the CPU.\n"
-                f"Pass {label}.cpu(), or launch outside of simulate()."
-            )
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if key not in self._mapped:
-            self._mapped[key] = self.memory.map(tensor_buffer(tensor, label, writable=True))
-        return self._mapped[key]
-
-    def scratch(self, label: str, nbytes: int) -> None:
-        """Pass a pointer to memory that the kernel uses for itself; null for none."""
-        data = np.zeros(nbytes, np.uint8)
-        written = np.zeros(nbytes, np.uint8)
-        buffer = Buffer(name=label, data=data, written=written)
-        self._put(label, "Q", self.memory.map(buffer) if nbytes else 0)
+        return self.address(label, tensor) if isinstance(tensor, Tensor) else int(value.data_ptr())
 
     def _descriptor(self, label: str, value: Any) -> None:
         """Pass a tensor descriptor: a tensor map of the hardware if the kernel has one, else its parts."""
         tensor, layout = value.base, self._maps.pop(0) if self._maps else None
-        address = self.address(label, tensor)
+        address = self._pointer(label, tensor)
         if layout is None:
-            self._put(label, "Q", address)
+            self.put(label, "Q", address)
             for number in (*value.shape, *value.strides):
-                self._put(label, "q", number)
-            self._put(label, "?", value.padding == "nan")
-            self._put(label, "?", getattr(value, "round_f32_to_tf32", False))
+                self.put(label, "q", number)
+            self.put(label, "?", value.padding == "nan")
+            self.put(label, "?", getattr(value, "round_f32_to_tf32", False))
         else:
-            self._put_bytes(label, self._map(label, value, layout, address))
+            self.put_bytes(label, self._map(label, value, layout, address))
         for number in value.shape:
-            self._put(label, "i", number)
+            self.put(label, "i", number)
         for number in value.strides:
-            self._put(label, "q", number)
+            self.put(label, "q", number)
 
     def _map(self, label: str, value: Any, layout: Any, address: int) -> bytes:
         if value.padding == "nan" or layout.get("fp4_padded") or layout.get("is_im2col"):
             raise SimulationError(
-                f"The tensor descriptor {label} of {self._kernel} pads with NaN, holds fp4, or is an im2col "
+                f"The tensor descriptor {label} of {self.kernel} pads with NaN, holds fp4, or is an im2col "
                 'descriptor, which the simulator does not pass.\nPass padding="zero", or run it on a GPU.'
             )
         itemsize = value.base.itemsize
@@ -213,16 +191,6 @@ class TritonArguments:
             type=MAP_TYPES[layout["elem_type"]],
             swizzle=SWIZZLES[layout["swizzle"]],
         ).encode()
-
-    def _put(self, label: str, form: str, value: Any) -> None:
-        try:
-            self._put_bytes(label, struct.pack("<" + form, value))
-        except (struct.error, OverflowError) as error:
-            raise ArgumentError(f"The argument {label} of {self._kernel} got {value!r}: {error}.") from None
-
-    def _put_bytes(self, label: str, data: bytes) -> None:
-        self.packed.append(data)
-        self.names.append(label)
 
 
 class TritonLauncher:

@@ -1,0 +1,56 @@
+"""The arguments of a kernel that another language compiled, as the simulator takes them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dotcu.errors import ArgumentError
+from dotcu.kernel.simulated_memory import tensor_buffer
+from dotcu.simulator import Buffer, Memory
+
+
+class LaunchArguments:
+    """The parameters of a launch, as bytes, their names, and the memory that they point to."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+        self.memory = Memory()
+        self.packed: list[bytes] = []
+        self.names: list[str] = []
+        self._mapped: dict[tuple[Any, ...], int] = {}
+
+    def address(self, label: str, tensor: Tensor) -> int:
+        """Return the address of a tensor in the simulator's memory."""
+        if tensor.device.type != "cpu":
+            raise ArgumentError(
+                f"The argument {label} of {self.kernel} is on {tensor.device}, and simulate() is in force.\n"
+                "The simulator takes tensors on the CPU.\n"
+                f"Pass {label}.cpu(), or launch outside of simulate()."
+            )
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if key not in self._mapped:
+            self._mapped[key] = self.memory.map(tensor_buffer(tensor, label, writable=True))
+        return self._mapped[key]
+
+    def scratch(self, label: str, nbytes: int) -> None:
+        """Pass a pointer to memory that the kernel uses for itself; null for none."""
+        data = np.zeros(nbytes, np.uint8)
+        written = np.zeros(nbytes, np.uint8)
+        buffer = Buffer(name=label, data=data, written=written)
+        self.put(label, "Q", self.memory.map(buffer) if nbytes else 0)
+
+    def put(self, label: str, form: str, value: Any) -> None:
+        """Pass a number, in a format of `struct`."""
+        try:
+            self.put_bytes(label, struct.pack("<" + form, value))
+        except (struct.error, OverflowError) as error:
+            raise ArgumentError(f"The argument {label} of {self.kernel} got {value!r}: {error}.") from None
+
+    def put_bytes(self, label: str, data: bytes) -> None:
+        """Pass a value as its bytes."""
+        self.packed.append(data)
+        self.names.append(label)
