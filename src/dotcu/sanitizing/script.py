@@ -164,7 +164,7 @@ def _explained(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == "triton":
         return (
             f"{place}Triton is imported, and not installed.\n"
-            "Required: Triton 3.6 or later; it needs no GPU, and a torch for the CPU will do.\n"
+            "Required: Triton 3.7 or later; it needs no GPU, and a torch for the CPU will do.\n"
             "Type: python -m pip install triton"
         )
     if type(error).__module__.startswith("triton."):

@@ -105,7 +105,7 @@ def _import_triton() -> None:
     except (ImportError, AttributeError) as error:
         raise EnvironmentFault(
             f"Triton {getattr(triton, '__version__', '')} is installed, which dotcu cannot use: {error}.\n"
-            "Required: Triton 3.6 or later.\n"
+            "Required: Triton 3.7 or later.\n"
             "Type: pip install --upgrade triton"
         ) from error
 

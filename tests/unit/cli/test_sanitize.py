@@ -203,7 +203,7 @@ def test_a_triton_that_is_too_old_is_named(folder: Path) -> None:
     done = sanitized("script.py", script=RIGHT)
     assert done.returncode == 3
     assert done.stderr.startswith("error: Triton 2.1.0 is installed, which dotcu cannot use: ")
-    assert done.stderr.endswith("Required: Triton 3.6 or later.\nType: pip install --upgrade triton\n")
+    assert done.stderr.endswith("Required: Triton 3.7 or later.\nType: pip install --upgrade triton\n")
 
 
 def test_a_triton_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +211,5 @@ def test_a_triton_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     done = sanitized("script.py", script=text)
     assert done.returncode == 1
     assert done.stderr.startswith(
-        "error: script.py:3: Triton is imported, and not installed.\nRequired: Triton 3.6"
+        "error: script.py:3: Triton is imported, and not installed.\nRequired: Triton 3.7"
     )

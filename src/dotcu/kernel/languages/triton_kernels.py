@@ -5,7 +5,7 @@ This one names the architecture of the run, keeps the PTX, and launches it in th
 has no run, it passes everything on to Triton's own driver.
 
 Source: triton/runtime/driver.py (`set_active`), triton/backends/driver.py (`DriverBase`), triton/knobs.py
-(`add_stages_inspection_hook`); seen in Triton 3.6 to 3.9.
+(`add_stages_inspection_hook`); seen in Triton 3.7 to 3.9.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dotcu.kernel.simulated_memory import active_run, capability_of, print_outpu
 from dotcu.locks import ForkSafeLock
 from dotcu.simulator import Map, Program, Run, launch
 
-OLDEST = (3, 6)
+OLDEST = (3, 7)
 """The first Triton whose driver and hooks are as this module needs them."""
 
 if tuple(int(part) for part in re.findall(r"\d+", triton.__version__)[:2]) < OLDEST:
@@ -170,8 +170,7 @@ class TritonArguments(LaunchArguments):
             for number in (*value.shape, *value.strides):
                 self.put(label, "q", number)
             self.put(label, "?", value.padding == "nan")
-            if hasattr(value, "round_f32_to_tf32"):  # from Triton 3.7 on
-                self.put(label, "?", value.round_f32_to_tf32)
+            self.put(label, "?", getattr(value, "round_f32_to_tf32", False))
         else:
             self.put_bytes(label, self._map(label, value, layout, address))
         for number in value.shape:
