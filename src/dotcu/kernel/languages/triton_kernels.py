@@ -32,7 +32,7 @@ from dotcu.locks import ForkSafeLock
 from dotcu.simulator import Map, Program, Run, launch
 
 OLDEST = (3, 7)
-"""The first Triton whose driver and hooks are as this module needs them."""
+"""The first Triton whose cache keeps what a hook of its stages compiles apart from what a GPU runs."""
 
 if tuple(int(part) for part in re.findall(r"\d+", triton.__version__)[:2]) < OLDEST:
     raise ImportError(f"the simulator takes kernels of Triton {OLDEST[0]}.{OLDEST[1]} and later")
