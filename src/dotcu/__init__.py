@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares 
     from dotcu.kernel import is_aligned as is_aligned
     from dotcu.kernel import load as load
     from dotcu.kernel import load_inline as load_inline
+    from dotcu.kernel import load_ptx as load_ptx
     from dotcu.kernel import peers as peers
     from dotcu.kernel import simulate as simulate
     from dotcu.kernel import simulate_ranks as simulate_ranks
@@ -52,7 +53,7 @@ _PUBLIC = {
     "dotcu.inspection": ("inspect",),
     "dotcu.kernel": (
         "Kernel", "Module", "all_gather", "by_layout", "capability", "cdiv", "extents", "is_aligned", "load",
-        "load_inline", "peers", "simulate", "simulate_ranks", "sm_count", "strided", "tensor_map",
+        "load_inline", "load_ptx", "peers", "simulate", "simulate_ranks", "sm_count", "strided", "tensor_map",
         "workspace",
     ),
     "dotcu.operator": ("Sample", "op"),

@@ -22,10 +22,13 @@ _RELOCATABLE = 1
 _ENTRY_POINT = 0x10
 """A bit of a symbol's st_other: the function is a kernel."""
 
+_PARAMETER_ROW = struct.Struct("<IHHI")
 _ATTRIBUTE = struct.Struct("<BBH")
 _SIZED = 4
 """The format of an attribute whose value has a size (EIFMT_SVAL); of all others the value has two bytes."""
 _REGISTER_COUNT = 0x2F
+_PARAMETER = 0x17  # EIATTR_KPARAM_INFO: an index, a number, an offset in the block, and a size above flags
+_SIZE_SHIFT = 18
 _STACK_SIZE = 0x12  # EIATTR_MIN_STACK_SIZE: with all that the kernel calls
 _BARRIER_COUNT = 0x4C
 _REQUIRED_THREADS = 0x10  # EIATTR_REQNTID
@@ -94,6 +97,20 @@ def read_cubin(image: Image) -> tuple[str, bool, tuple[BinaryKernel, ...]]:
     arch = _architecture(image, header, sections)
     kernels = tuple(_kernels(image, header.abi_version, sections, arch))
     return arch, header.type == _RELOCATABLE, kernels
+
+
+def parameter_sizes(image: Image) -> dict[str, tuple[int, ...]]:
+    """Return the sizes in bytes of the parameters of each kernel of a cubin, by its symbol."""
+    found = {}
+    for section in elf.read_sections(image):
+        if section.name.startswith(".nv.info."):
+            sizes = {}
+            for attribute, value in _attributes(image, section):
+                if attribute == _PARAMETER and len(value) == _PARAMETER_ROW.size:
+                    _, number, _, word = _PARAMETER_ROW.unpack(value)
+                    sizes[number] = word >> _SIZE_SHIFT
+            found[section.name.removeprefix(".nv.info.")] = tuple(sizes[number] for number in sorted(sizes))
+    return found
 
 
 def own_smem_bytes(arch: str, counted: int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dotcu.compile import CompileOptions, Rejected, Target, read_source, toolchain
 from dotcu.compile.driver import gpus
 from dotcu.compile.options import Define
+from dotcu.compile.source.source import CUBIN, PTX
 from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, meant_by
 from dotcu.errors import UsageError, quoted, without_torch
 from dotcu.inspection.binary import read
@@ -68,8 +69,9 @@ def inspect(
     Args:
         target: A `.cu` file, an operator, several operators in a list, or `ops.py` or a module that
             defines some; the last three with `:name` for one kernel, or one operator, of it. Of an operator
-            that a library computes, the contents of the library's file are reported. Or the result of
-            `dotcu.load`, or one kernel of it: an instantiation, where that is of a template.
+            that a library computes, the contents of the library's file are reported. Or a `.ptx` or
+            `.cubin` file; or the result of `dotcu.load`, or one kernel of it: an instantiation, where that
+            is of a template.
         arch: `sm_90a`, or several; `compute_90` for PTX only. By default this machine's GPU, or sm_90.
         instantiate: Templates of a `.cu` with their arguments: `scale[float32,256]`. Operators need none:
             their samples say which they launch.
@@ -97,10 +99,21 @@ def inspect(
             f"{named[0]} is for a .cu file: operators define how their kernels are compiled.\n"
             "Leave it out, or name the file of kernels."
         )
+    if isinstance(target, (str, Path)) and Path(target).suffix in (PTX, CUBIN):
+        target = _compiled_module(target)
     loaded = sys.modules.get("dotcu.kernel.module")  # without torch there is no module of kernels, nor kernel
     if loaded is not None and isinstance(target, (loaded.Module, loaded.Kernel)):
         return _of_loaded(target, targets, asked)
     return _of_operators(target, targets, asked, counts, listed=[] if arch is None else [*map(str, targets)])
+
+
+def _compiled_module(path: str | Path) -> Module:
+    """Return the module of a file of PTX or machine code."""
+    try:
+        from dotcu.kernel import load
+    except ModuleNotFoundError as error:
+        raise without_torch(f"dotcu.inspect({str(path)!r})") from error
+    return load(Path(path).absolute())
 
 
 def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dotcu.kernel.arguments.pack import extents, strided
     from dotcu.kernel.arguments.tensor_map import TensorMap, tensor_map
-    from dotcu.kernel.loading import load, load_inline
+    from dotcu.kernel.loading import load, load_inline, load_ptx
     from dotcu.kernel.module import DeviceVariable, Kernel, KernelAttributes, Module
     from dotcu.kernel.ranks import Peers, all_gather, peers, simulate_ranks, workspace
     from dotcu.kernel.shape_queries import by_layout, capability, cdiv, is_aligned, sm_count
@@ -39,6 +39,7 @@ __all__ = [
     "is_aligned",
     "load",
     "load_inline",
+    "load_ptx",
     "peers",
     "simulate",
     "simulate_ranks",
@@ -52,7 +53,7 @@ __all__ = [
 _HOMES = {
     "arguments.pack": ("extents", "strided"),
     "arguments.tensor_map": ("TensorMap", "tensor_map"),
-    "loading": ("load", "load_inline"),
+    "loading": ("load", "load_inline", "load_ptx"),
     "module": ("DeviceVariable", "Kernel", "KernelAttributes", "Module"),
     "ranks": ("Peers", "all_gather", "peers", "simulate_ranks", "workspace"),
     "shape_queries": ("by_layout", "capability", "cdiv", "is_aligned", "sm_count"),

@@ -38,7 +38,8 @@ from dotcu.kernel.arguments.signature import TypeLayout, qualified_name, read_pa
 from dotcu.kernel.arguments.tensor_map import BYTES, MAP_ALIGNMENT
 from dotcu.kernel.arguments.values import Mismatch
 from dotcu.kernel.config import KernelNeeds
-from dotcu.kernel.declarations import CXX_TYPES, overload_key, split_arguments
+from dotcu.kernel.declarations import CXX_TYPES, not_found, overload_key, split_arguments
+from dotcu.kernel.ptx_source import object_code, outline, plan_packing
 from dotcu.locks import ForkSafeLock
 from dotcu.ptx.instructions import Variable as PtxVariable
 from dotcu.ptx.module import PtxModule, parse_module
@@ -75,6 +76,8 @@ class CompiledUnit:
     @cached_property
     def outline(self) -> PtxModule:
         """The headers and variables of the PTX."""
+        if self.unit.source.is_compiled:
+            return outline(self.unit.source)
         with telemetry.during("ptx"):
             return parse_module(self.object.ptx)
 
@@ -125,6 +128,8 @@ class CompiledUnit:
         The code of a wheel may know it.
         """
         code = self.object if name in self.object.lowered else self._by_name.get(name)
+        if code is None and self.unit.source.is_compiled:
+            raise KernelNotFound(not_found(self.unit.source.name, name, "kernel", self.unit.names))
         if code is None:
             target, simulated = self._target
             source, options = self.unit.source, self.unit.options
@@ -158,6 +163,8 @@ class CompiledUnit:
         plan = self._plans.get(name)
         if plan is None:
             with telemetry.during("ptx"):
+                if self.unit.source.is_compiled:
+                    return self._plans.setdefault(name, plan_packing(self.outline, name, self.symbol(name)))
                 params = self._params(name)
                 parameters = read_parameters(
                     overload_key(name),
@@ -447,6 +454,8 @@ class CompilationUnit:
         return code
 
     def _object(self, target: Target, simulated: bool) -> ObjectCode:
+        if self.source.is_compiled:
+            return object_code(self.source, target, simulated=simulated)
         found: ObjectCode | tuple[str, ...] = ()
         if simulated or target.kind == "sm":
             driver = None if simulated else compiler.driver.version()
@@ -461,6 +470,8 @@ class CompilationUnit:
     def on_gpu(self, index: int) -> CompiledUnit:
         """Return the code for a GPU of this machine."""
         found = self._on_gpu.get(index)
+        if found is None and self.source.is_compiled:
+            found = self._on_gpu[index] = self.code(Target("sm", *cuda.capability(index)))
         if found is None:
             if self.is_tile:
                 from dotcu.compile import tile
@@ -494,7 +505,7 @@ class CompilationUnit:
 
     def pending(self, target: Target, *, simulated: bool) -> BuildInputs | None:
         """Return the build that code for a target would begin with; None if a wheel or this unit has it."""
-        if (target, simulated) in self._codes or not self.names:
+        if (target, simulated) in self._codes or not self.names or self.source.is_compiled:
             return None
         driver = None if simulated else compiler.driver.version()
         found = self._find_prebuilt((target.major, target.minor), driver, simulated=simulated)
@@ -514,6 +525,8 @@ class CompilationUnit:
 
     def build(self, target: Target, *, simulated: bool = False) -> ObjectCode:
         """Compile, leaving out plain names that the preprocessor has hidden from the compiler."""
+        if self.source.is_compiled:
+            return object_code(self.source, target, simulated=simulated)
         try:
             return build_of(self.inputs(target, simulated=simulated), visible=True)
         except JitDisabled as error:

@@ -22,9 +22,9 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.compile.source.declarations import overload
 from dotcu.compile.source.source import PREBUILT
-from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, LaunchConfigError, SourceError
+from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, LaunchConfigError, SourceError, UsageError
 from dotcu.files import is_folder
-from dotcu.kernel import cuda
+from dotcu.kernel import cuda, ptx_source
 from dotcu.kernel.arguments.memory import memory_fault
 from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
@@ -320,7 +320,7 @@ class Kernel:
     def attributes(self) -> KernelAttributes:
         """Registers, shared memory, spills and limits, on the architecture in use."""
         announce(self.unit, self.name, None)
-        code = self.unit.code(_assembled_target())
+        code = self._assembled_code(_assembled_target())
         resources = code.object.resources[code.symbol(self.name)]
         most = resources.threads or self._most_threads(code)
         return KernelAttributes(
@@ -334,6 +334,19 @@ class Kernel:
             barriers=resources.barriers,
             max_threads_per_block=most,
         )
+
+    def _assembled_code(self, target: Target) -> CompiledUnit:
+        """Return code whose resources are known."""
+        source = self._module.source
+        code = self.unit.code(ptx_source.own_target(source, target) if source.is_compiled else target)
+        if source.is_compiled and not code.object.resources:
+            stem, name = Path(source.name).stem, source.name
+            raise UsageError(
+                f"{self._shown} of {name} is PTX: its registers are chosen by the driver's assembler.\n"
+                "Attributes and occupancy are known of machine code.\n"
+                f"Assemble it, and load the cubin: ptxas -arch={target} -o {stem}.cubin {name}"
+            )
+        return code
 
     def _most_threads(self, code: CompiledUnit) -> int:
         """Return the most threads of a block that the registers of a multiprocessor allow."""
@@ -376,7 +389,7 @@ class Kernel:
         target = _assembled_target()
         key = (threads, smem_bytes, target)
         if key not in self._occupancies:
-            code = self.unit.code(target)
+            code = self._assembled_code(target)
             threads, smem_bytes = read_block(self._shown, threads, smem_bytes)
             resident = self._occupancy(code, threads, smem_bytes)
             if resident.blocks == 0:
@@ -474,7 +487,8 @@ class Module:
         self.options = options
         self.name = source.shown or source.name
         self._lock = ForkSafeLock()
-        declared = self._declared = scan_declarations(source, options)
+        scan = ptx_source.declarations(source) if source.is_compiled else scan_declarations(source, options)
+        declared = self._declared = scan
         self._variables = ModuleVariables(self.name, declared.variables, declared.constants)
         self.contents = self._variables.contents
         plain = [d for d in declared.kernels if not d.template_parameters]
@@ -573,6 +587,8 @@ class Module:
     def missing(self, name: str) -> Kernel:
         """Look for a kernel that the scan of the text did not find: a macro makes it, for example."""
         why = ""
+        if self.source.is_compiled:
+            return self._by_symbol(name)
         if name in self._declared.overloads:
             self._add(self._only_overload(name))
         elif is_unknown(name, tuple(self.kernels.found)):
@@ -582,6 +598,19 @@ class Module:
         if qualified is None:
             raise KernelNotFound(f"{why}{not_found(self.name, name, 'kernel', known)}")
         return self.kernels.found[qualified]
+
+    def _by_symbol(self, name: str) -> Kernel:
+        """Return a kernel of PTX or a cubin by its symbol, or by its name without template arguments."""
+        known = tuple(self.kernels.found)
+        symbols = ptx_source.symbols(self.source)
+        same = [one for one in known if name == symbols[one] or name == one.partition("<")[0]]
+        if len(same) != 1:
+            listed = f"{self.name} has {len(same)} kernels named {name}: {', '.join(same)}.\nSay which: "
+            told = (
+                f"{listed}{kernel_access(same[0])}" if same else not_found(self.name, name, "kernel", known)
+            )
+            raise KernelNotFound(told)
+        return self.kernels.found[same[0]]
 
     def _only_overload(self, name: str) -> Declaration:
         """Return the one kernel of a name that the preprocessor leaves, where the text has several."""

@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from dotcu.kernel.arguments.pack import MapUse
-from dotcu.ptx.dataflow import InstructionNames, reached_functions
+from dotcu.ptx.dataflow import InstructionNames, names_of, reached_functions
+from dotcu.ptx.instructions import Address, Instruction, Register
 from dotcu.ptx.module import PtxModule
 
 _READS = ("ld", "prefetch", "setp", "isspacep", "cp.async.ca", "cp.async.cg", "wmma.load")
@@ -78,6 +81,75 @@ def parameter_is_written(module: PtxModule, entry: str, symbol: str) -> bool:
         symbol,
         lambda instruction, _: instruction.opcode.startswith(_WRITES),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterUse:
+    """The uses that a kernel has for the value of a parameter.
+
+    Attributes:
+        address: "always", if it is an address; "never", if it is used, and no address is a sum of it.
+        float_type: The type of an instruction that computes with it as a float; "" if there is none.
+        is_unknown: No instruction tells whether it is an integer.
+    """
+
+    address: Literal["always", "maybe", "never"] = "maybe"
+    float_type: str = ""
+    is_unknown: bool = True
+
+
+_FLOAT_TYPES = ("f16", "bf16", "f32", "f64")
+_COPIES = ("mov", "cvta", "ld")
+_SUMS = (*_COPIES, "add", "sub", "selp")
+
+
+def parameter_uses(module: PtxModule, entry: str) -> dict[str, ParameterUse]:
+    """Return the uses of a kernel's parameters, by their names; of one without a body, none.
+
+    Raises:
+        SimulationError: The body is not well formed.
+    """
+    body = [one for one in module.body(entry).instructions if one.opcode not in ("ret", "exit")]
+    return {param.name: _use_of(body, param.name) for param in module.entries[entry].params} if body else {}
+
+
+def _use_of(body: Sequence[Instruction], symbol: str) -> ParameterUse:
+    copies, sums = _reached(body, symbol, _COPIES), _reached(body, symbol, _SUMS)
+    address: Literal["always", "maybe", "never"] = "never"
+    float_type, is_unknown, is_unused = "", True, True
+    for one in body:
+        sources = names_of(one.operands[1:] if one.opcode not in _WRITES else one.operands)
+        bases = {each.base.name for each in one.operands if isinstance(each, Address)
+                 and isinstance(each.base, Register)}  # fmt: skip
+        if not bases.isdisjoint(copies) or (one.opcode == "cvta" and not copies.isdisjoint(sources)):
+            address = "always"
+        elif address == "never" and (
+            not bases.isdisjoint(sums)
+            or (one.opcode == "st" and not sums.isdisjoint(names_of(one.operands[1:])))
+        ):
+            address = "maybe"
+        is_load = one.opcode == "ld" and "param" in one.flags
+        values = names_of(each for each in one.operands if is_load or not isinstance(each, Address))
+        if not values.isdisjoint({symbol, *copies}):
+            is_unused &= one.opcode in _COPIES
+            if one.types and one.types[-1] in _FLOAT_TYPES:  # the last is the operands' type
+                float_type = float_type or one.types[-1]
+            is_unknown &= not one.types or one.types[-1][0] not in "su"
+    if is_unused and address == "never":
+        address = "maybe"
+    return ParameterUse(address=address, float_type=float_type, is_unknown=is_unknown and not float_type)
+
+
+def _reached(body: Sequence[Instruction], symbol: str, opcodes: Sequence[str]) -> set[str]:
+    """Return the registers that hold a parameter, or what some operations make of it."""
+    found, before = {symbol}, 0
+    while len(found) > before:
+        before = len(found)
+        for one in body:
+            is_kept = one.opcode in opcodes and (one.opcode != "ld" or "param" in one.flags)
+            if is_kept and not found.isdisjoint(names_of(one.operands[1:])):
+                found |= names_of(one.operands[:1])
+    return found - {symbol}
 
 
 def map_uses(module: PtxModule, entry: str, symbols: Sequence[str]) -> tuple[MapUse, ...]:

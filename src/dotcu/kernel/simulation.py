@@ -22,6 +22,7 @@ from dotcu.kernel.arguments.tensor_map import DTYPES, Tiled
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.kernel.declarations import overload_key
 from dotcu.kernel.launch_policy import count_launch_writes
+from dotcu.kernel.ptx_source import own_target
 from dotcu.kernel.simulated_memory import (
     active_run,
     capability_of,
@@ -58,7 +59,7 @@ active_rank: ContextVar[tuple[Any, int]] = ContextVar("dotcu_rank", default=(Non
 
 @contextmanager
 def simulate(
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
     on_finding: Literal["raise", "collect"] = "raise",
     seed: int | None = None,
     checks: Collection[str] = CHECKS,
@@ -68,7 +69,7 @@ def simulate(
 
     Args:
         arch: The architecture that kernels are compiled for; by default sm_80, or sm_90a for a kernel with
-            wgmma, setmaxnreg or __cluster_dims__.
+            wgmma, setmaxnreg or __cluster_dims__, and for PTX the one that it names.
         on_finding: "raise" stops at the first finding with a `FindingError`; "collect" goes on.
         seed: Shuffles which warps run ahead of others, and the order in which atomics that meet at
             one address take effect; None keeps all warps in step, and -1 reverses its order: the last
@@ -91,6 +92,7 @@ def simulate(
     from dotcu.simulator import Run
     from dotcu.simulator.run import REVERSED
 
+    is_arch_chosen, arch = arch is not None, DEFAULT_ARCH if arch is None else arch
     if not isinstance(arch, str):
         raise UsageError(f'arch is the name of an architecture, such as "sm_80", got {arch!r}.')
     if capability_of(arch) < OLDEST:
@@ -104,6 +106,7 @@ def simulate(
     if step_limit is not None and step_limit < 1:
         raise UsageError(f"step_limit is a positive number of instructions, got {step_limit}.")
     run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks), step_limit=step_limit)
+    run.is_arch_chosen = is_arch_chosen
     token, thread = run_in_force.set(run), get_ident()
     _threads[thread] += 1
     try:
@@ -172,12 +175,17 @@ class SimulatedDevice:
 
     @property
     def key(self) -> object:  # a launch plan holds for one architecture
-        return self.simulation.arch
+        return self.simulation.arch, self.simulation.is_arch_chosen
 
     def arch(self, code: CompiledUnit) -> ArchLimits:
         return limits(code.object.target.major, code.object.target.minor)
 
     def code(self, unit: CompilationUnit) -> CompiledUnit:
+        if unit.source.is_compiled:
+            asked = Target.parse(self.simulation.arch)
+            return unit.code(
+                asked if self.simulation.is_arch_chosen else own_target(unit.source, asked), simulated=True
+            )
         is_default, newer = self.simulation.arch == DEFAULT_ARCH, Target.parse("sm_90a").virtual
         try:
             code = unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)

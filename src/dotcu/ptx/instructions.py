@@ -139,6 +139,7 @@ class Variable(NamedTuple):
     Attributes:
         initial: Its initial contents, element by element; a Symbol stands for an address.
         extern: Its size is given elsewhere, as for dynamic shared memory.
+        is_pointer: A parameter that is declared with .ptr.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Variable(NamedTuple):
     align: int
     initial: tuple[int | Symbol, ...] = ()
     extern: bool = False
+    is_pointer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -189,10 +189,11 @@ class Tokens:
         """Take one variable: [.align n] [.vN] .type [.ptr ...] name [dims]."""
         align, lanes = self._attributes()
         kind = self.type()
+        is_pointer = self.peek() == ".ptr"
         while self.peek().startswith("."):  # .ptr .global .align 4
             if self.take() == ".align":
                 self._alignment()
-        return self._declarator(space, kind, align, lanes, extern)
+        return self._declarator(space, kind, align, lanes, extern)._replace(is_pointer=is_pointer)
 
     def variables(self, space: str, *, extern: bool = False) -> Iterator[Variable]:
         """Take variables of one type, up to the semicolon."""

@@ -31,7 +31,8 @@ class PtxModule:
         headers: Functions by name; an extern one has a header and no body.
         bodies: The first and last character of each function's body in the text.
         variables: Those declared outside of functions, by name.
-        files: Names of the source files, by the number that `.loc` uses.
+        files: Names of the source files, by the number that `.loc` uses; that of the PTX itself as 0, if
+            instructions without a source line have the line of the PTX.
     """
 
     text: str
@@ -78,7 +79,7 @@ class PtxModule:
         if name not in self._parsed:
             header = self.headers[name]
             params = (*header.params, *header.returns)
-            self._parsed[name] = parse_body(self.text, self.bodies[name], params)
+            self._parsed[name] = parse_body(self.text, self.bodies[name], params, own_lines=0 in self.files)
         return self._parsed[name]
 
     def static_smem_bytes(self, name: str) -> int:
@@ -171,6 +172,8 @@ def _declaration(word: str, tokens: Tokens, module: PtxModule, body: tuple[int, 
         header = _header(word == ".entry", tokens)
         module.headers[header.name] = header
         if not tokens.more() and body is not None:
+            if header.name in module.bodies:
+                raise tokens.error(f"a second body of {header.name!r}")
             module.bodies[header.name] = body
         return
     if word not in _SPACES:

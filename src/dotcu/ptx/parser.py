@@ -7,6 +7,7 @@ Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables", "Instruction Op
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +36,7 @@ from dotcu.ptx.lexer import Tokens, tokenize
 _MAX_DEPTH = 256  # of nested scopes
 _MAX_DIGITS = 9  # of a register's number in its family
 _SPACES = ("local", "shared", "param", "global", "const")
+_LOC = re.compile(r"^\s*\.loc\b", re.MULTILINE)
 _PART = re.compile(r"[bh]\d+")  # of a register, in video instructions
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 
@@ -77,8 +79,11 @@ class _Scope:
 
 
 class _BodyParser:
-    def __init__(self, text: str, span: tuple[int, int], params: tuple[Variable, ...]) -> None:
+    def __init__(
+        self, text: str, span: tuple[int, int], params: tuple[Variable, ...], own_lines: bool
+    ) -> None:
         self.text = text
+        self.breaks = [match.start() for match in re.finditer("\n", text)] if own_lines else None
         self.tokens = Tokens(text, *tokenize(text, *span))
         self.scope = _Scope(0, None)
         self.scopes = 1
@@ -195,6 +200,8 @@ class _BodyParser:
     def _instruction(self) -> None:
         tokens = self.tokens
         start = tokens.place()
+        if self.breaks is not None:
+            self.locations.move((0, bisect_left(self.breaks, start) + 1, 0))
         guard = self._guard()
         word = tokens.take()
         if not (word[0].isalpha() or word[0] == "_"):
@@ -370,15 +377,19 @@ _STATEMENTS: Mapping[str, Callable[[_BodyParser], None]] = {
 }
 
 
-def parse_body(text: str, span: tuple[int, int], params: tuple[Variable, ...]) -> FunctionBody:
+def parse_body(
+    text: str, span: tuple[int, int], params: tuple[Variable, ...], *, own_lines: bool = False
+) -> FunctionBody:
     """Parse the body that is at `span` of a PTX file.
 
     Args:
         text: The text of the PTX file.
         span: The first and last character of the body.
         params: The parameters of the function.
+        own_lines: Where no `.loc` names a source line, take those of the PTX, as file 0.
 
     Raises:
         SimulationError: The body is not well formed; names the line of PTX.
     """
-    return _BodyParser(text, span, params).parse()
+    own_lines = own_lines and _LOC.search(text, *span) is None
+    return _BodyParser(text, span, params, own_lines).parse()

@@ -185,6 +185,7 @@ class Run:
 
     Attributes:
         arch: The architecture to compile for.
+        is_arch_chosen: The user named it; else code for a newer one runs too.
         on_finding: "raise" stops at the first finding; "collect" suppresses the faulty access
             (a load gives 0) and goes on.
         seed: Shuffles which warps run ahead, and the order in which atomics of one step reach
@@ -205,6 +206,7 @@ class Run:
     """
 
     arch: str = "sm_80"
+    is_arch_chosen: bool = field(default=False, kw_only=True)
     on_finding: Literal["raise", "collect"] = "raise"
     seed: int | None = None
     checks: frozenset[str] = CHECKS

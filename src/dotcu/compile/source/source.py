@@ -18,16 +18,21 @@ from dotcu.files import MAX_BYTES, is_file, is_folder, matching, read_file
 PREBUILT = "__dotcu__"
 """The folder next to a source in which a wheel has the code that was compiled of it."""
 
+PTX, CUBIN = ".ptx", ".cubin"
+"""The endings of files that a compiler has written."""
+_ELF = b"\x7fELF"
+
 
 @dataclass(frozen=True)
 class Source:
-    """CUDA C++ text.
+    """CUDA C++ text; or PTX, or a cubin, which others have compiled.
 
     Attributes:
         name: The file's name, or the name of an inline source.
         path: Where it was read, absolute; None for an inline source.
         include: Folders that its headers are looked for in, in order, absolute.
         shown: The name in messages, if that is not its path or name. Compiled code does not depend on it.
+        cubin: Machine code, in place of text.
     """
 
     name: str
@@ -35,6 +40,12 @@ class Source:
     path: Path | None = None
     include: tuple[Path, ...] = ()
     shown: str = ""
+    cubin: bytes = b""
+
+    @property
+    def is_compiled(self) -> bool:
+        """It is PTX or a cubin, and goes to no compiler of CUDA C++."""
+        return bool(self.cubin) or self.name.endswith(PTX)
 
     @property
     def display(self) -> str:
@@ -72,6 +83,8 @@ def read_source(
         UsageError: The path, or an include folder, is not a path.
     """
     full = _absolute(path, "path", 'load("kernels.cu")', base)
+    if full.suffix in (PTX, CUBIN):
+        return _read_compiled(full)
     text = read_text(full)
     return Source(full.name, text, full, _folders(include, base, required=not is_compiled(full)))
 
@@ -152,15 +165,42 @@ def _folders(include: object, base: Path | None, *, required: bool = True) -> tu
     return folders
 
 
+def _read_compiled(path: Path) -> Source:
+    """Read PTX or a cubin; the bytes decide which it is."""
+    data = _read_bytes(path, "PTX or a cubin is")
+    if data.startswith(_ELF):
+        return Source(path.name, "", path, cubin=data)
+    if path.suffix == CUBIN or b"\0" in data:
+        is_text = b".version" in data and b"\0" not in data
+        told = "PTX, and not an ELF file" if is_text else "neither PTX nor an ELF file"
+        raise SourceNotFound(
+            f"{path} is {told}: it begins with {data[:8]!r}.\n"
+            "load() takes PTX in a .ptx file, and machine code in a .cubin file.\n"
+            + (
+                f"Rename it: mv {quoted(path)} {quoted(path.with_suffix(PTX))}"
+                if is_text
+                else f"See what is in it: dotcu inspect {quoted(path)}"
+            )
+        )
+    return Source(path.name, data.decode("utf-8", "replace"), path)
+
+
 def read_text(path: Path) -> str:
     """Return a file's text; bytes that are not UTF-8 survive the way to the compiler.
 
     Raises:
         SourceNotFound: It is missing, a folder, without permission, or not text.
     """
+    data = _read_bytes(path, "A text file of CUDA C++ is")
+    text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+    _require_text(text, str(path))
+    return text
+
+
+def _read_bytes(path: Path, what_is: str) -> bytes:
     data = archived(path)
     try:
-        data = read_file(path) if data is None else data
+        return read_file(path) if data is None else data
     except FileNotFoundError as error:
         raise SourceNotFound(_missing(path)) from error
     except OSError as error:
@@ -168,11 +208,8 @@ def read_text(path: Path) -> str:
             raise SourceNotFound(_missing(path)) from error
         raise SourceNotFound(
             f"{path} cannot be read: {(error.strerror or str(error)).lower()}.\n"
-            f"A text file of CUDA C++ is required there; see it with: ls -ld {quoted(path)}"
+            f"{what_is} required there; see it with: ls -ld {quoted(path)}"
         ) from error
-    text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
-    _require_text(text, str(path))
-    return text
 
 
 def in_archive(path: Path) -> bool:

@@ -399,6 +399,7 @@ class StructPacker:
     Attributes:
         nullable: None stands for zeros, as for a pointer to a device function.
         lane, lanes: Of a vector type, what packs a number of it, and how many there are.
+        is_opaque: Nothing tells its members.
     """
 
     name: str
@@ -406,6 +407,7 @@ class StructPacker:
     nullable: bool = False
     lane: IntPacker | FloatPacker | None = None
     lanes: int = 0
+    is_opaque: bool = False
 
     @property
     def takes(self) -> str:
@@ -429,7 +431,7 @@ class StructPacker:
         elif self.lane is not None:
             raise Mismatch(describe(value), f"Pass a tuple of numbers: ({', '.join('xyzw'[: self.lanes])}).")
         else:
-            members = "" if self.nullable else "a dataclass or a dict of its members, or "
+            members = "" if self.nullable or self.is_opaque else "a dataclass or a dict of its members, or "
             remedy = (
                 f"Pass {members}a ctypes.Structure, a NumPy structured scalar "
                 f"or bytes, laid out as in C++: {self.size} bytes."
@@ -441,7 +443,25 @@ class StructPacker:
         return data
 
 
-ValuePacker = IntPacker | BoolPacker | FloatPacker | StructPacker
+@dataclass(frozen=True, kw_only=True)
+class WordPacker:
+    """Packs a number of which the code tells the size alone: a float as a float, an int as an int."""
+
+    size: int
+
+    @property
+    def takes(self) -> str:
+        return f"a float or an int of {8 * self.size} bits"
+
+    def pack(self, value: Any) -> bytes:
+        if isinstance(value, (float, np.floating)):
+            return FloatPacker(
+                name=f"float{8 * self.size}", code={2: "<e", 4: "<f", 8: "<d"}[self.size]
+            ).pack(value)
+        return IntPacker(name="", size=self.size, signed=False, either=True).pack(value)
+
+
+ValuePacker = IntPacker | BoolPacker | FloatPacker | StructPacker | WordPacker
 
 _FLOATS = {"float": "<f", "double": "<d", "__half": "<e", **dict.fromkeys(_NARROW, "")}
 _INTEGERS = {

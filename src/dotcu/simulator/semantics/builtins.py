@@ -15,7 +15,7 @@ import numpy as np
 from dotcu.ptx.instructions import Arguments, Symbol
 from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN, Buffer, allocate
 from dotcu.simulator.machine.state import Batch, InstructionStep
-from dotcu.simulator.program.binding import MANY, Binding, NotExecuted, counted
+from dotcu.simulator.program.binding import MANY, Binding, NotExecuted, counted, require
 from dotcu.simulator.program.inlining import FlatInstruction
 from dotcu.simulator.run import Array
 
@@ -30,6 +30,7 @@ def bind_call(instruction: FlatInstruction, binding: Binding) -> InstructionStep
     given = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()
     if not isinstance(target, Symbol) or target.name not in BUILTINS:
         raise NotExecuted
+    require(all(name in binding.linked.local for name in (*returns, *given)))
     answer = BUILTINS[target.name]
     arguments = [(binding.spot(name), binding.linked.local[name].size) for name in given]
     result = binding.spot(returns[0]) if returns else None
