@@ -73,6 +73,7 @@ class Program:
         files: Mapping[str, str] | None = None,
         texts: Mapping[str, str] | None = None,
         language: Language = "cuda",
+        name: str = "",
     ) -> Program:
         """Read a PTX file.
 
@@ -81,11 +82,15 @@ class Program:
             files: Names that findings use for the files of .file directives, by the directive's name.
             texts: The text of files that findings quote and that are on no disk, by the same names.
             language: That of the kernels' source, in whose words findings speak.
+            name: What findings call the PTX, to name its lines where no .loc names a source line.
 
         Raises:
             SimulationError: The text is not well-formed PTX.
         """
-        return cls(parse_module(ptx), files or {}, texts or {}, language)
+        module = parse_module(ptx)
+        if name:
+            module.files.setdefault(0, name)
+        return cls(module, files or {}, texts or {}, language)
 
     def write(self, name: str, data: bytes) -> None:
         """Write the first bytes of a variable."""

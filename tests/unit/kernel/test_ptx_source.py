@@ -403,3 +403,9 @@ def test_bits_are_a_float_or_an_int_by_what_the_kernel_does_with_them(
     out = torch.zeros(1)
     dotcu.load_ptx(text).f(out, value, grid=1, block=1)
     assert out.item() == stored
+
+
+def test_a_file_is_inspected_and_its_module() -> None:
+    module = dotcu.load_ptx(SCALE.format(target="sm_80"))
+    (kernel,) = dotcu.inspect(module, arch="compute_80").kernels
+    assert kernel.code.name == "scale<float>"
