@@ -62,7 +62,7 @@ def test_a_right_operator_holds_on_the_cpu(right: CheckReport) -> None:
 @pytest.mark.parametrize("check", SANITIZERS)
 def test_what_needs_a_body_is_not_applicable_and_says_so(right: CheckReport, check: str) -> None:
     assert outcomes(right, check) == [
-        Skipped(reason="a library computes it, so there is no body to run in the simulator")
+        Skipped(reason="a library computes it, and launches no kernel that can run in the simulator")
     ]
 
 
