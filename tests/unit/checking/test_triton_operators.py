@@ -108,6 +108,14 @@ def test_a_call_that_launches_nothing_is_not_said_to_be_sanitized() -> None:
     assert "the call launches no kernel, so there is nothing to run in the simulator" in str(report)
 
 
+def test_inspect_says_where_the_ptx_of_its_kernels_is() -> None:
+    report = dotcu.inspect(ops.registered(right, twice), arch="sm_80")
+    assert 'kernel[grid](...).asm["ptx"]' in str(report)
+    with dotcu.simulate():
+        launched = ops.double[(1,)](torch.ones(9), torch.empty(9), 9, MASKED=True, BLOCK=ops.BLOCK)
+    assert ".visible .entry double(" in launched.asm["ptx"]
+
+
 def test_an_operator_for_cuda_tensors_alone_is_refused_in_the_simulator() -> None:
     torch.library.custom_op("triton_operators::cuda_only", right, mutates_args=(), device_types="cuda",
                             schema="(Tensor x) -> Tensor")  # fmt: skip
