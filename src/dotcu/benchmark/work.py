@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from dotcu.errors import OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.arguments.memory import extent
 from dotcu.kernel.arguments.pack import tensors_in
+from dotcu.kernel.languages import ADAPTERS
 from dotcu.kernel.launch_policy import LaunchRecord, watching_launches
 from dotcu.tracebacks import one_line, own_fault
 
@@ -153,8 +155,9 @@ def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[Laun
     Raises:
         OperatorError: It cannot be run there; says why, and what its body raised is the cause.
     """
-    if overload.body is None:
-        raise OperatorError("a library computes it, and the simulator runs bodies alone")
+    of_library = OperatorError("a library computes it, and launches no kernel that can run in the simulator")
+    if overload.body is None and not any(map(sys.modules.get, ADAPTERS)):
+        raise of_library
     elements = sum(tensor.numel() for tensor in sample.tensors)
     if elements > MAX_ELEMENTS:
         raise OperatorError(f"its {elements} elements are more than the {MAX_ELEMENTS} that are simulated")
@@ -167,4 +170,6 @@ def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[Laun
             raise
         reason = one_line(error) or type(error).__name__
         raise OperatorError(f"the simulator cannot run it: {reason}") from error
+    if overload.body is None and not run.launches:
+        raise of_library
     return ours, result, tuple(launches), run.counters

@@ -162,14 +162,17 @@ def writes_outside(allocated: PoisonedBuffers) -> Iterator[str]:
 
 
 @contextmanager
-def poisoning(byte: int, native: Any = None) -> Iterator[PoisonedBuffers]:
+def poisoning(byte: int, native: Any = None, *, simulated: bool = False) -> Iterator[PoisonedBuffers]:
     """Fill what the bodies of operators allocate with a byte, until the block ends.
 
     Args:
         native: An OpOverload that a library computes. What that allocates of torch is filled as well.
+        simulated: Its kernels run in the simulator, which watches the edges.
     """
     allocated: PoisonedBuffers = []
-    in_library = _poison_native(native, _poison(byte, allocated, banded=("cpu", "cuda")))
+    in_library = _poison_native(
+        native, _poison(byte, allocated, banded=("cuda",) if simulated else ("cpu", "cuda"))
+    )
     with around_bodies(lambda: _poison(byte, allocated)), in_library if native else nullcontext():
         yield allocated
 

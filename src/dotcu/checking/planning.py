@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from dotcu import torch_compat
 from dotcu.checking.budget import Budget
 from dotcu.checking.cases.derived import choose
 from dotcu.checking.catalogue import Level, of_level
@@ -25,7 +26,7 @@ from dotcu.checking.trials import (
     registration,
 )
 from dotcu.errors import UsageError
-from dotcu.operator import Operator
+from dotcu.operator import Operator, Overload
 
 
 def subjects_of(
@@ -40,11 +41,29 @@ def subjects_of(
         UsageError: As `check`.
     """
     place, height = resolve_device(device), resolve_level(level)
+    given = operators_of(op)
+    for overload in (each for operator in given for each in operator.overloads.values()):
+        if place.type == "cpu" and _takes_only_cuda(overload):
+            raise UsageError(
+                f"{overload.qualified_name} is registered for CUDA tensors alone, and is to be called on CPU "
+                "tensors.\nRequired: a function for both, whose kernels the simulator then runs.\n"
+                'In custom_op, remove device_types="cuda"; or check on a GPU: --device cuda'
+            )
     return [
         Subject(overload=overload, device=place, level=height, seed=seed, budget=budget)
-        for operator, budget in ((operator, Budget()) for operator in operators_of(op))
+        for operator, budget in ((operator, Budget()) for operator in given)
         for overload in operator.overloads.values()
     ]
+
+
+_FOR_CPU = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+"""The dispatch keys of kernels that take CPU tensors."""
+
+
+def _takes_only_cuda(overload: Overload) -> bool:
+    """Return whether a library computes it on CUDA tensors alone."""
+    takes = partial(torch_compat.has_kernel, overload.qualified_name)
+    return overload.body is None and takes("CUDA") and not any(map(takes, _FOR_CPU))
 
 
 def resolve_level(level: str) -> Level:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,12 +18,14 @@ from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory, same_bits
 from dotcu.checking.numerics import Oracle, oracle, outputs
-from dotcu.errors import ArgumentError, OperatorError
+from dotcu.errors import ArgumentError, OperatorError, SimulationError
 from dotcu.kernel import simulate
+from dotcu.kernel.languages import ADAPTERS
 from dotcu.kernel.launch_policy import current_scope
 from dotcu.kernel.simulated_memory import FunctionMode
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies
+from dotcu.simulator import Run
 from dotcu.tracebacks import own_fault
 
 REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
@@ -31,6 +34,10 @@ REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
 
 GROUP = "group_name"
 """The argument by which an operator names a process group, as torch's collectives do."""
+
+
+class _Launched(BaseException):
+    """A kernel was launched. Operators do not catch it: no Exception."""
 
 
 class ReferenceCalls(OperatorError):
@@ -97,7 +104,31 @@ class Subject:
     @property
     def simulated(self) -> bool:
         """Return whether calls run in the simulator."""
-        return self.has_body and not self.on_gpu
+        return not self.on_gpu and (self.has_body or self.launches)
+
+    @functools.cached_property
+    def launches(self) -> bool:
+        """True if a library's operator launches kernels in `simulate()`, as one of Triton does.
+
+        It is called, up to its first launch, where a package is imported whose launches are simulated.
+        """
+        case = next(filter(None, map(self.smallest, self.overload.dtypes)), None)
+        if self.has_body or self.on_gpu or case is None or not any(map(sys.modules.get, ADAPTERS)):
+            return False
+
+        def end(kernel: str, ended: int, blocks: int) -> None:
+            raise _Launched
+
+        try:
+            with self.seeded(case.name), simulate(on_finding="collect") as run:
+                run.progress = end
+                self.call(case.make())
+        except _Launched:
+            return True
+        except Exception as error:  # one that has a launch in it, or one that other trials report
+            refuses = type(error).__module__.partition(".")[0] in ADAPTERS
+            return refuses or isinstance(error, SimulationError) or bool(run.launches)
+        return bool(run.launches)
 
     @property
     def bounded(self) -> bool:
@@ -107,7 +138,7 @@ class Subject:
     @property
     def where(self) -> str:
         """The device as `check` takes it and a report shows it: `cuda:0`, `simulator`, `cpu` of a library."""
-        return str(self.device) if self.on_gpu else "simulator" if self.has_body else "cpu"
+        return str(self.device) if self.on_gpu else "simulator" if self.simulated else "cpu"
 
     @property
     def reference(self) -> Callable[..., Any] | None:
@@ -208,8 +239,8 @@ class Subject:
         return isinstance(error, REFUSALS) or (not self.has_body and type(error) is RuntimeError)
 
     @contextmanager
-    def place(self, seed: int | None = None) -> Iterator[None]:
-        """Return the context in which calls are made: the simulator, for CPU tensors.
+    def place(self, seed: int | None = None) -> Iterator[Run | None]:
+        """Return the context in which calls are made: the simulator, for CPU tensors; and its run.
 
         Args:
             seed: Shuffles warps and colliding atomics of the simulator.
@@ -217,11 +248,12 @@ class Subject:
         with simulate(seed=seed) if self.simulated else nullcontext() as run:
             if run is not None and self.bounded:
                 self.budget.watch(run)
-            yield
+            yield run
 
     def poisoning(self, byte: int) -> AbstractContextManager[PoisonedBuffers]:
         """Fill with a byte what the operator allocates of torch, until the block ends."""
-        return poisoning(byte, None if self.has_body else self.overload.torch_op)
+        native = None if self.has_body else self.overload.torch_op
+        return poisoning(byte, native, simulated=self.simulated)
 
     def call(self, sample: Sample) -> tuple[Tensor, ...]:
         """Call the operator: the tensors that it returns, and those that it wrote, in one row.

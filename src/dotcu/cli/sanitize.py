@@ -80,7 +80,7 @@ def command(
                 f"{report.summary}\n"
                 "Required: a launch of a Triton or dotcu kernel on CPU tensors, in this process.\n"
                 + (
-                    "See that the script gets there."
+                    "See that the script gets there, and not in a process that it starts, as pytest -n does."
                     if cuda_as_cpu
                     else f'If it asks for "cuda", type: {words}'
                 )

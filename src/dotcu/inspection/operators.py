@@ -17,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from dotcu.checking.cases.samples import samples_of
+from dotcu.checking.subject import Subject
 from dotcu.compile import Target
 from dotcu.errors import DotcuError, SimulationError, SourceError
 from dotcu.inspection.build import BuildRequest, BuildResult, FailedBuild, LaunchShape, build_all
@@ -149,6 +150,13 @@ def trace_operators(
     traced = TracedKernels()
     for overload in (overload for operator in operators for overload in operator.overloads.values()):
         name = overload.qualified_name
+        if overload.body is None and Subject(overload=overload, device=torch.device("cpu")).launches:
+            traced.notes.append(
+                f"{name} launches kernels that others compile, which inspect does not show; it takes "
+                "a file of their PTX: in dotcu.simulate(), a launch of Triton's returns it, as "
+                'kernel[grid](...).asm["ptx"]. Write that to a file, and type: dotcu inspect kernel.ptx'
+            )
+            continue
         if overload.body is None:
             file = (
                 "but what its file holds" if overload.library is not None else

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_map_only
 
 from dotcu import torch_compat
-from dotcu.kernel.config import WARP, limits
+from dotcu.kernel.config import MAX_THREADS_PER_BLOCK, WARP, limits
 from dotcu.kernel.simulated_memory import FunctionMode
 
 GPU = torch.device("cuda", 0)
@@ -30,6 +31,7 @@ MEMORY_BYTES = 80 << 30
 """What the GPU that is not there says of its memory."""
 
 _set_default_device, _get_default_device = torch.set_default_device, torch.get_default_device
+_load = torch.load
 _SEES_THE_HOST = ("dotcu", "triton")
 """Modules to which every tensor is where it is."""
 
@@ -159,6 +161,24 @@ class _Devices:
             self._mark(result)
         return result
 
+    def type(self, tensor: Tensor, dtype: Any = None, non_blocking: bool = False, **others: Any) -> Any:
+        """Call `Tensor.type`, whose names of types have the place: `torch.cuda.FloatTensor`."""
+        if dtype is None:
+            name = tensor.type()
+            return name if self.is_on_host(tensor) else name.replace("torch.", "torch.cuda.", 1)
+        if not isinstance(dtype, str):
+            return self.move(tensor, None, getattr(dtype, "dtype", dtype))
+        place = GPU if dtype.startswith("torch.cuda.") else HOST
+        return self.move(tensor.type(dtype.replace("torch.cuda.", "torch.", 1)), place)
+
+    def load(self, file: Any, map_location: Any = None, *args: Any, **named: Any) -> Any:
+        """Replace `torch.load`."""
+        if not isinstance(map_location, (str, torch.device)):
+            return _load(file, map_location, *args, **named)
+        loaded = _load(file, _on_host(map_location), *args, **named)
+        self._mark(loaded)
+        return tree_map_only(Tensor, Tensor.cuda, loaded) if _is_gpu(map_location) else loaded
+
     def _mark(self, result: Any) -> None:
         """Note the storages of a result as the host's."""
         for tensor in _tensors([result]):
@@ -175,8 +195,9 @@ _MOVES: dict[Any, Callable[[_Devices, Tensor, tuple[Any, ...], dict[str, Any]], 
     Tensor.cuda: lambda devices, tensor, args, named: devices.move(tensor, GPU),
     Tensor.cpu: lambda devices, tensor, args, named: devices.move(tensor, HOST),
     Tensor.pin_memory: lambda devices, tensor, args, named: tensor,
+    Tensor.type: lambda devices, tensor, args, named: devices.type(tensor, *args, **named),
 }
-"""What moves a tensor between host and GPU, or prepares for it."""
+"""What moves a tensor between host and GPU, prepares for it, or names the place in a type."""
 
 
 def _on_host(device: Any) -> Any:
@@ -229,7 +250,7 @@ class _Event:
 class _Stream:
     """A stream of a GPU; what is launched on it has run when the launch returns."""
 
-    device, device_index, cuda_stream, stream_id = GPU, 0, 0, 0
+    device, device_index, cuda_stream, stream_id, priority = GPU, 0, 0, 0, 0
 
     def __init__(self, *settings: Any, **others: Any) -> None: ...
 
@@ -256,8 +277,24 @@ class _Stream:
 class _Generator(torch.Generator):
     """A generator that was asked for on "cuda", on the CPU."""
 
+    _place: torch.device
+
     def __new__(cls, device: Any = HOST) -> _Generator:
-        return super().__new__(cls, _on_host(device))  # type: ignore[call-arg]
+        made = super().__new__(cls, _on_host(device))  # type: ignore[call-arg]
+        made._place = GPU if _is_gpu(device) else torch.device(device)
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._place
+
+
+class _Device(nullcontext[None]):
+    """A block for one GPU, of which there is one."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self.idx, self.prev_idx = 0, -1
 
 
 def _properties(capability: tuple[int, int]) -> SimpleNamespace:
@@ -270,6 +307,9 @@ def _properties(capability: tuple[int, int]) -> SimpleNamespace:
         total_memory=MEMORY_BYTES,
         multi_processor_count=found.multiprocessors,
         warp_size=WARP,
+        max_threads_per_block=MAX_THREADS_PER_BLOCK,
+        is_integrated=0,
+        is_multi_gpu_board=0,
         max_threads_per_multi_processor=WARP * found.warps,
         regs_per_multiprocessor=found.registers,
         shared_memory_per_block=48 << 10,
@@ -290,6 +330,8 @@ def _answers(capability: tuple[int, int]) -> Iterator[tuple[Any, str, Any]]:
     yield torch.cuda, "memory_reserved max_memory_reserved", 0
     yield torch.cuda, "mem_get_info", (MEMORY_BYTES, MEMORY_BYTES)
     yield torch.cuda, "memory_stats", {}
+    yield torch.cuda, "memory_summary", ""
+    yield torch.backends.cuda, "is_built", True
     yield torch.cuda, "get_device_capability", capability
     yield torch.cuda, "get_device_properties", properties
     yield torch.cuda, "get_device_name", properties.name
@@ -319,8 +361,13 @@ def _replacements(capability: tuple[int, int], devices: _Devices) -> Iterator[tu
             "manual_seed_all": lambda seed: _seed(seed),
             "get_rng_state": lambda device=0: torch.get_rng_state(),
             "set_rng_state": lambda state, device=0: torch.set_rng_state(state),
-            "device": lambda device: nullcontext(),
-            "device_of": lambda tensor: nullcontext(),
+            "get_rng_state_all": lambda: [torch.get_rng_state()],
+            "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+            "seed": lambda: _seed(torch.seed()),
+            "seed_all": lambda: _seed(torch.seed()),
+            "initial_seed": lambda: torch.initial_seed(),
+            "device": _Device,
+            "device_of": _Device,
             "stream": lambda stream: nullcontext(),
             "Stream": _Stream,
             "ExternalStream": _Stream,
@@ -332,12 +379,24 @@ def _replacements(capability: tuple[int, int], devices: _Devices) -> Iterator[tu
         torch,
         {
             "Generator": _Generator,
+            "load": devices.load,
             "set_default_device": devices.set_default,
             "get_default_device": devices.get_default,
             **{name: _by_device(getattr(torch, name)) for name in _BY_DEVICE_TYPE},
         },
     )
-    yield torch.amp.autocast_mode.autocast, {"__init__": _by_device(torch.autocast.__init__, 1)}
+    yield torch.amp.autocast_mode.autocast, {"__init__": _begin_autocast}
+
+
+_autocast = torch.autocast.__init__
+
+
+@functools.wraps(_autocast)
+def _begin_autocast(self: Any, device_type: str, dtype: Any = None, *args: Any, **named: Any) -> None:
+    """Let autocast for a GPU act on the CPU, with the dtype of a GPU unless another one is given."""
+    if dtype is None and _is_gpu(device_type):
+        dtype = torch.float16
+    _autocast(self, _kind_on_host(device_type), dtype, *args, **named)
 
 
 def _answer(value: Any) -> Callable[..., Any]:

@@ -134,3 +134,17 @@ def test_without_counts_the_declared_operations_bound() -> None:
 
 def test_nothing_has_no_bound() -> None:
     assert _bound(Work(read_bytes=0, written_bytes=0), {}, H200) == (0.0, "")
+
+
+def test_a_call_that_launches_triton_kernels_has_counts() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from helpers import triton_operators as ops
+
+    operator = ops.registered(ops.doubled, lambda x: 2 * x)
+    idle = ops.registered(lambda x: 2 * x, lambda x: 2 * x)
+    sample = Sample(torch.ones(6400))
+    call, without = estimate([(operator, "float32-6400", sample), (idle, "float32-6400", sample)]).calls
+    assert call.asked_bytes == 3 * 4 * 6400  # each half of 128 threads loads all 64 elements of a block
+    assert (call.sector_efficiency, call.notes) == (1.0, ())
+    assert call.operations["f32"] >= 6400
+    assert without.notes == ("a library computes it, and launches no kernel that can run in the simulator",)

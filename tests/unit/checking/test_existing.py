@@ -62,7 +62,7 @@ def test_a_right_operator_holds_on_the_cpu(right: CheckReport) -> None:
 @pytest.mark.parametrize("check", SANITIZERS)
 def test_what_needs_a_body_is_not_applicable_and_says_so(right: CheckReport, check: str) -> None:
     assert outcomes(right, check) == [
-        Skipped(reason="a library computes it, so there is no body to run in the simulator")
+        Skipped(reason="a library computes it, and launches no kernel that can run in the simulator")
     ]
 
 
@@ -222,7 +222,7 @@ def test_bench_without_a_gpu_bounds_a_call_and_says_that_nothing_was_counted() -
     operator = described(foreign(CPU=scaled))
     operator.work(lambda x, by: (8 * x.numel(), x.numel()))
     told = str(dotcu.bench(operator, device="cpu"))
-    assert "a library computes it, and the simulator runs bodies alone" in told
+    assert "a library computes it, and launches no kernel that can run in the simulator" in told
     assert "120 B" in told  # 15 elements read, 15 written
 
 

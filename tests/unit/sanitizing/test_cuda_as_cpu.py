@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -161,6 +163,52 @@ def test_random_numbers_repeat_by_their_seed() -> None:
         torch.rand(3, generator=torch.Generator("cuda").manual_seed(1), device="cuda") for _ in range(2)
     ]
     assert torch.equal(*numbers)
+
+
+def test_the_state_of_random_numbers_can_be_kept() -> None:
+    torch.cuda.seed()
+    (state,) = torch.cuda.get_rng_state_all()
+    first = torch.rand(3, device="cuda")
+    torch.cuda.set_rng_state_all([state])
+    assert torch.equal(first, torch.rand(3, device="cuda"))
+    assert isinstance(torch.cuda.initial_seed(), int)
+    assert torch.Generator(device="cuda").device.type == "cuda"
+    assert torch.Generator().device.type == "cpu"
+
+
+def test_autocast_without_a_dtype_takes_that_of_a_gpu() -> None:
+    x = torch.rand(3, 3, device="cuda")
+    with torch.autocast("cuda"):
+        assert (x @ x).dtype == torch.float16
+    with torch.autocast("cpu"):
+        assert (x @ x).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("place", ["cuda", "cuda:0", torch.device("cuda")])
+def test_a_file_is_loaded_onto_the_gpu(place: Any) -> None:
+    file = io.BytesIO()
+    torch.save({"weight": torch.ones(3)}, file)
+    file.seek(0)
+    assert torch.load(file, map_location=place)["weight"].is_cuda
+    file.seek(0)
+    assert torch.load(file, map_location="cpu")["weight"].is_cpu
+
+
+def test_the_name_of_a_type_has_the_place() -> None:
+    x = torch.ones(3, device="cuda")
+    assert (x.type(), x.cpu().type()) == ("torch.cuda.FloatTensor", "torch.FloatTensor")
+    assert x.type(torch.float16).type() == "torch.cuda.HalfTensor"
+    assert torch.ones(3).type("torch.cuda.HalfTensor").is_cuda
+    assert x.type("torch.FloatTensor").is_cpu
+
+
+def test_what_scripts_ask_of_the_gpu_has_an_answer() -> None:
+    assert torch.backends.cuda.is_built()
+    assert torch.cuda.memory_summary() == ""
+    assert torch.cuda.current_stream().priority == 0
+    assert torch.cuda.get_device_properties("cuda").max_threads_per_block == 1024
+    with torch.cuda.device(0), torch.cuda.device_of(torch.ones(1)):
+        assert torch.ones(3, device="cuda").is_cuda
 
 
 def test_pinned_memory_is_memory() -> None:

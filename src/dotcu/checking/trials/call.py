@@ -56,6 +56,7 @@ class MadeCall:
         returned: The same tensors themselves.
         opaque: Why these cannot be read as what they seem to be; then there are no `results`.
         allocated: What the body allocated.
+        launched: It launched a kernel in the simulator.
     """
 
     sample: Sample
@@ -64,6 +65,7 @@ class MadeCall:
     returned: tuple[Tensor, ...]
     opaque: list[str]
     allocated: PoisonedBuffers
+    launched: bool
 
 
 def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> MadeCall:
@@ -80,7 +82,7 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ma
     sample, guards = guard(case.sample, dict.fromkeys(outs, byte))
     same = seed is None or subject.declares(torch.Tag.nondeterministic_seeded)
     numbers = subject.seeded(case.name if same else f"{case.name}/{seed}")
-    with numbers, subject.place(seed), subject.poisoning(byte) as allocated:
+    with numbers, subject.place(seed) as run, subject.poisoning(byte) as allocated:
         returned = subject.call(sample)
         unreadable = opaque(returned, subject.device)
         results = () if unreadable else tuple(map(snapshot, returned))  # on torch's current stream
@@ -93,6 +95,7 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ma
         returned=returned,
         opaque=unreadable,
         allocated=allocated,
+        launched=run is not None and bool(run.launches),
     )
 
 
@@ -137,11 +140,18 @@ def look(subject: Subject, case: Case, known: numerics.Oracle | None = None) -> 
     if any(one.opaque for one in calls):
         return
     if subject.simulated:
-        yield from (Passed(check=name) for name in SANITIZERS)
+        yield from _sanitized(subject, case, calls)
     unwritten = _unwritten(*calls)
     yield _none("written", unwritten)
     yield Passed(check="determinism") if unwritten else _determinism(subject, *calls)
     yield from _values(subject, case, calls[0], unwritten, known)
+
+
+def _sanitized(subject: Subject, case: Case, calls: Sequence[MadeCall]) -> Iterator[CheckResult]:
+    """Say that the simulator found nothing; of a library's operator, if it had anything to look at."""
+    idle = not subject.has_body and case.elements > 0 and not any(one.launched for one in calls)
+    why = "the call launches no kernel, so there is nothing to run in the simulator"
+    yield from (Skipped(check=name, reason=why) if idle else Passed(check=name) for name in SANITIZERS)
 
 
 def _raised(subject: Subject, case: Case, error: Exception) -> CheckResult:
@@ -344,16 +354,16 @@ def _memory_of_a_call(subject: Subject, case: Case) -> dict[str, weakref.ref[tor
 
 
 def plan_simulated(subject: Subject) -> Iterator[Trial]:
-    """The smallest call of the first dtype; at the full level, of each. None of what a library computes."""
-    if not subject.has_body:
-        why = "a library computes it, so there is no body to run in the simulator"
+    """The smallest call of the first dtype; at the full level, of each. None that launches nothing there."""
+    twin = Subject(
+        overload=subject.overload, device=torch.device("cpu"), level=subject.level, seed=subject.seed
+    )
+    if not (subject.has_body or twin.launches):
+        why = "a library computes it, and launches no kernel that can run in the simulator"
         yield from (skipped(subject, check, why) for check in SANITIZERS)
         return
     if not subject.on_gpu:
         return
-    twin = Subject(
-        overload=subject.overload, device=torch.device("cpu"), level=subject.level, seed=subject.seed
-    )
     dtypes = subject.overload.dtypes
     for dtype in dtypes if subject.level >= Level.FULL else dtypes[:1]:
         case = twin.smallest(dtype)
@@ -364,14 +374,15 @@ def plan_simulated(subject: Subject) -> Iterator[Trial]:
 
 def _look_in_simulator(twin: Subject, case: Case) -> Iterator[CheckResult]:
     """Call in the simulator, and pass on what it finds. Values are the GPU's to be judged by."""
-    why = ""
     try:
         with twin.budget.of_case(case):
-            call(twin, case, NAN_BYTE)
+            made = call(twin, case, NAN_BYTE)
     except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:  # for example clusters, or code that is only for newer GPUs
         if own_fault(error):
             raise
         why = f"the simulator cannot run it: {one_line(error)}"
-    yield from (Skipped(check=name, reason=why) if why else Passed(check=name) for name in SANITIZERS)
+        yield from (Skipped(check=name, reason=why) for name in SANITIZERS)
+    else:
+        yield from _sanitized(twin, case, [made])

@@ -98,7 +98,8 @@ def look(subject: Subject, case: Case, good: Case) -> Iterator[CheckResult]:
 
 
 def _judged(subject: Subject, case: Case, good: Case, called: tuple[Tensor, ...] | Exception) -> CheckResult:
-    how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
+    in_python = subject.has_body or subject.launches
+    how = "in the body with a TypeError or ValueError" if in_python else "in C++ by TORCH_CHECK"
     remedy = f"Refuse such a call {how} that says what is required, or compute it."
     if isinstance(called, Exception) and subject.refuses(called) and not isinstance(called, BodyError):
         return Passed.refused(called)

@@ -33,7 +33,7 @@ from dotcu.tracebacks import describe, one_line
 def plan(subject: Subject) -> Iterator[Trial]:
     """Two trials of the smallest call of the first dtype."""
     case = subject.smallest(subject.overload.dtypes[0])
-    if case is not None and subject.has_body:
+    if case is not None and (subject.has_body or subject.launches):
         yield trial(subject, "determinism", _gives_the_same, case, variant="modes")
         before = {name: get() for name, (get, _) in SETTINGS.items()}  # no trial has called it yet
         yield trial(subject, "inputs", _leaves_state, case, before, variant="state")
