@@ -100,15 +100,24 @@ class TritonUtilities:
         """Return a module, a function, registers and spills of a thread, and the threads of a block at most.
 
         There is no module: Triton would unload it after the run, when its own driver is active again.
+        Only ptxas knows registers; these are what a thread has if a multiprocessor is full, since scripts
+        divide by them.
         """
-        return None, read(name, binary), 0, 0, MAX_THREADS_PER_BLOCK
+        found = limits(*divmod(device - DEVICE, 10))
+        registers = found.registers // (WARP * found.warps)
+        return None, read(name, binary), registers, 0, MAX_THREADS_PER_BLOCK
 
     def unload_module(self, module: object) -> None:
         """Nothing was loaded."""
 
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        """Return what Triton and its users ask of a GPU; the clocks, which nothing here has, are 1."""
-        found = limits(*divmod(device - DEVICE, 10))
+    def get_device_properties(self, device: int | None) -> dict[str, int]:
+        """Return what Triton and its users ask of a GPU; the clocks, which nothing here has, are 1.
+
+        Args:
+            device: Any number: a script asks by torch's, or by `torch.device("cpu").index`, None.
+        """
+        run = active_run()
+        found = limits(*(capability_of(run.arch) if run is not None else divmod((device or 0) - DEVICE, 10)))
         return {
             "max_shared_mem": found.smem_block_bytes,
             "max_num_regs": found.registers,

@@ -58,7 +58,7 @@ class Buffer:
         itemsize: Bytes of one element, for messages; None: those of the access.
         constant: It is a __constant__ variable.
         shared: Several GPUs reach it, so that only what is promised to the system orders accesses.
-        base: The address of the first byte, once it is mapped.
+        base: The address of the first byte, once it is mapped, or given before.
         aliases: Buffers that are mapped to some of the same addresses.
     """
 
@@ -127,14 +127,17 @@ class Memory:
     def map(self, buffer: Buffer) -> int:
         """Give a buffer an address; the same bytes, or overlapping ones, get addresses that alias.
 
+        One that has an address keeps it.
+
         Note:
             Bytes that overlap without lying in one named `storage` alias from the second one on;
             a third that spans two unrelated earlier ones aliases the first of them only.
         """
         own = int(buffer.data.__array_interface__["data"][0])
         start, size = buffer.storage or (own, buffer.size)
-        base = self._base(start, max(size, own - start + buffer.size), own)
-        buffer.base = base + own - start
+        if not buffer.base:
+            base = self._base(start, max(size, own - start + buffer.size), own)
+            buffer.base = base + own - start
         for other in self.regions:
             if buffer.base < other.base + other.size and other.base < buffer.base + buffer.size:
                 other.aliases.append(buffer)

@@ -278,3 +278,24 @@ def test_clusters() -> None:
         matmul[(1, 1)](x, x, c, 64, 64, 64, BM=64, BN=64, BK=32, PRECISION="tf32", num_ctas=2)
     torch.testing.assert_close(c, x.float() @ x.float(), atol=1e-2, rtol=1e-2)
     assert run.findings == []
+
+
+@triton.jit
+def grouped_add(addresses, out_addresses, sizes, count, BLOCK: tl.constexpr):
+    for group in range(count):
+        x = tl.load(addresses + group).to(tl.pointer_type(tl.float32))
+        out = tl.load(out_addresses + group).to(tl.pointer_type(tl.float32))
+        n = tl.load(sizes + group)
+        for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+def test_tensors_whose_addresses_lie_in_a_tensor(run: Any) -> None:
+    groups = [torch.rand(n) for n in (5, 300, 128)]
+    outs = [torch.empty_like(x) for x in groups]
+    sizes = torch.tensor([len(x) for x in groups], dtype=torch.int32)
+    addresses, out_addresses = (torch.tensor([x.data_ptr() for x in each]) for each in (groups, outs))
+    grouped_add[(2,)](addresses, out_addresses, sizes, 3, BLOCK=64)
+    for x, out in zip(groups, outs, strict=True):
+        assert torch.equal(out, x + 1)
