@@ -273,8 +273,8 @@ PAGE = 4096
 """Addresses from `data_ptr()` are the host's modulo this, and so aligned alike."""
 _MODES = (__name__, "dotcu.sanitizing.cuda_as_cpu")
 """Modules whose modes pass calls on."""
-_SEES_THE_HOST = ("dotcu", "numpy", "torch", "triton")
-"""Libraries for which `data_ptr()` stays the address in the host's memory."""
+_SEES_THE_HOST = ("", "dotcu", "numpy", "torch", "triton")
+"""Libraries for which `data_ptr()` stays the host's address; code that Triton generates has no name."""
 
 _pointers: ContextVar[Pointers | None] = ContextVar("dotcu_pointers", default=None)
 
