@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.multiprocessing.reductions import StorageWeakRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,6 +287,12 @@ def dispatch_keys(tensor: Tensor) -> int | None:
 def storage_of(tensor: Tensor) -> int:
     """Return a number that two tensors share if they share a storage: no public name says so for fakes."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def storage_behind(reference: StorageWeakRef) -> torch.UntypedStorage:
+    """Return the storage that a reference stands for and that still exists: no public name does so."""
+    storage: torch.UntypedStorage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+    return storage
 
 
 def is_zero_tensor(tensor: Tensor) -> bool:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -28,11 +30,12 @@ from dotcu.compile.target import Target
 from dotcu.errors import escaped
 from dotcu.files import read_file
 from dotcu.kernel.arguments.memory import extent
+from dotcu.tracebacks import file_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dotcu.simulator import Buffer, Run
+    from dotcu.simulator import Buffer, Memory, Run
 
 
 run_in_force: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
@@ -49,11 +52,14 @@ def capability_of(arch: str) -> tuple[int, int]:
 
 def tensor_bytes(tensor: Tensor) -> NDArray[np.uint8]:
     """Return the bytes from a tensor's first element to its last, shared with it."""
-    count = extent(tensor) * tensor.itemsize
+    return _bytes_at(tensor.data_ptr(), extent(tensor) * tensor.itemsize, tensor)
+
+
+def _bytes_at(address: int, count: int, owner: Any) -> NDArray[np.uint8]:
     if count == 0:
         return np.empty(0, np.uint8)
-    memory: Any = (ctypes.c_uint8 * count).from_address(tensor.data_ptr())
-    memory.owner = tensor  # alive as long as the array
+    memory: Any = (ctypes.c_uint8 * count).from_address(address)
+    memory.owner = owner  # alive as long as the array
     return np.frombuffer(memory, np.uint8)
 
 
@@ -65,7 +71,7 @@ def tensor_buffer(tensor: Tensor, name: str, writable: bool, shared: Collection[
     """
     from dotcu.simulator import Buffer
 
-    data, allocations = tensor_bytes(tensor), active_allocations()
+    data, allocations, pointers = tensor_bytes(tensor), active_allocations(), _pointers.get()
     mask = allocations.mask(tensor) if allocations is not None else None
     written = None
     if mask is not None:
@@ -83,6 +89,7 @@ def tensor_buffer(tensor: Tensor, name: str, writable: bool, shared: Collection[
         storage=(storage.data_ptr(), storage.nbytes()) if data.size else None,
         itemsize=tensor.itemsize,
         shared=storage.data_ptr() in shared,
+        base=pointers.address(tensor) if pointers is not None else 0,
     )
 
 
@@ -177,6 +184,126 @@ class FunctionMode(TorchFunctionMode):
         return self._handle(func, args, kwargs or {})
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Pointed:
+    """The part of a storage that a tensor begins at, whose address was asked for.
+
+    Attributes:
+        name: What findings call it: the line that asked.
+        offset, nbytes, itemsize: Where it lies in the storage, and of what size it and its elements are.
+    """
+
+    name: str
+    offset: int
+    nbytes: int
+    itemsize: int
+
+
+class Pointers(FunctionMode):
+    """Addresses for `data_ptr()`: those in the simulator's memory, so that kernels may load them.
+
+    An address stays the same for as long as this mode is active, and tensors that share memory or follow
+    each other in it get what `data_ptr()` returns elsewhere: the same addresses. Libraries get the host's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._call)
+        self._bases: dict[int, int] = {}
+        self._parts: dict[int, tuple[StorageWeakRef, dict[tuple[int, int], _Pointed]]] = {}
+
+    def address(self, tensor: Tensor) -> int:
+        """Return the address of a tensor if one in its storage was asked for, else 0."""
+        start = tensor.untyped_storage().data_ptr()
+        return self._bases[start] + tensor.data_ptr() - start if start in self._bases else 0
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Yield the memory whose addresses are known, for a launch."""
+        from dotcu.simulator import Buffer
+
+        allocations = active_allocations()
+        self._parts = {key: row for key, row in self._parts.items() if not row[0].expired()}
+        for reference, parts in self._parts.values():
+            storage = torch_compat.storage_behind(reference)
+            start = storage.data_ptr()
+            mask = allocations.storage_mask(reference.cdata) if allocations is not None else None
+            for part in parts.values():
+                end = part.offset + part.nbytes
+                if end <= storage.nbytes() and start in self._bases:  # it was not resized
+                    yield Buffer(
+                        name=part.name,
+                        data=_bytes_at(start + part.offset, part.nbytes, storage),
+                        written=mask[part.offset : end] if mask is not None and end <= mask.size else None,
+                        storage=(start, storage.nbytes()),
+                        itemsize=part.itemsize,
+                        base=self._bases[start] + part.offset,
+                    )
+
+    def _call(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        result = func(*args, **named)
+        if func is not Tensor.data_ptr or not result or not _in_memory(args[0]):
+            return result
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__") in _MODES:
+            frame = frame.f_back
+        caller = frame.f_globals.get("__name__", "") if frame is not None else ""
+        if frame is None or caller.partition(".")[0] in _SEES_THE_HOST:
+            return result
+        return self._hand_out(args[0], file_line(frame.f_code.co_filename, frame.f_lineno))
+
+    def _hand_out(self, tensor: Tensor, line: str) -> int:
+        from dotcu.simulator.machine.memory import allocate
+
+        storage = tensor.untyped_storage()
+        start, offset = storage.data_ptr(), int(tensor.storage_offset()) * tensor.itemsize
+        if start not in self._bases:
+            self._bases[start] = allocate() + start % PAGE
+        reference = StorageWeakRef(storage)
+        _, parts = self._parts.setdefault(reference.cdata, (reference, {}))
+        part = _Pointed(
+            name=f"data_ptr() at {line}",
+            offset=offset,
+            nbytes=extent(tensor) * tensor.itemsize,
+            itemsize=tensor.itemsize,
+        )
+        parts.setdefault((offset, part.nbytes), part)
+        return self.address(tensor)
+
+
+PAGE = 4096
+"""Addresses from `data_ptr()` are the host's modulo this, and so aligned alike."""
+_MODES = (__name__, "dotcu.sanitizing.cuda_as_cpu")
+"""Modules whose modes pass calls on."""
+_SEES_THE_HOST = ("", "dotcu", "numpy", "torch", "triton")
+"""Libraries for which `data_ptr()` stays the host's address; code that Triton generates has no name."""
+
+_pointers: ContextVar[Pointers | None] = ContextVar("dotcu_pointers", default=None)
+
+
+@contextmanager
+def handing_out_addresses() -> Iterator[None]:
+    """Let `data_ptr()` return addresses that kernels in the simulator may load from memory and use."""
+    if _pointers.get() is not None:
+        yield
+        return
+    pointers = Pointers()
+    token = _pointers.set(pointers)
+    try:
+        with pointers:
+            yield
+    finally:
+        _pointers.reset(token)
+
+
+def simulated_memory() -> Memory:
+    """Return memory for a launch, with the tensors whose addresses `data_ptr()` has returned."""
+    from dotcu.simulator import Memory
+
+    memory, pointers = Memory(), _pointers.get()
+    for buffer in pointers.buffers() if pointers is not None else ():
+        memory.map(buffer)
+    return memory
+
+
 class Allocations(OperatorMode):
     """The masks of the storages that `torch.empty` allocated while this mode was active."""
 
@@ -210,7 +337,11 @@ class Allocations(OperatorMode):
         """Return the mask of a tensor's whole storage, None where all of it counts as written."""
         if not self._masks:
             return None
-        row = self._masks.get(torch_compat.storage_of(tensor))
+        return self.storage_mask(torch_compat.storage_of(tensor))
+
+    def storage_mask(self, number: int) -> NDArray[np.uint8] | None:
+        """Return the mask of a storage by its number, None where all of it counts as written."""
+        row = self._masks.get(number)
         return row[1] if row is not None else None
 
     def _mark_written(self, tensor: Tensor) -> None:

@@ -26,8 +26,10 @@ from dotcu.kernel.ptx_source import own_target
 from dotcu.kernel.simulated_memory import (
     active_run,
     capability_of,
+    handing_out_addresses,
     print_output,
     run_in_force,
+    simulated_memory,
     tensor_buffer,
     tracking_allocations,
 )
@@ -113,6 +115,7 @@ def simulate(
         with ExitStack() as stack:
             stack.enter_context(languages.simulated())
             stack.enter_context(tracking_allocations())
+            stack.enter_context(handing_out_addresses())
             yield run
     finally:
         _threads[thread] -= 1
@@ -229,9 +232,9 @@ class SimulatedDevice:
             ranks: The arguments of each rank.
             shared: The addresses of storages that several ranks reach.
         """
-        from dotcu.simulator import Buffer, Memory, launch
+        from dotcu.simulator import Buffer, launch
 
-        memory = Memory()
+        memory = simulated_memory()
 
         def store(data: bytes, name: str, writable: bool) -> int:
             copy = np.frombuffer(data, np.uint8).copy()

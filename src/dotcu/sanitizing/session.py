@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 from dotcu.errors import EnvironmentFault, FindingError, SimulationError
 from dotcu.kernel.simulated_memory import active_run, capability_of
 from dotcu.kernel.simulation import DEFAULT_ARCH, simulate
-from dotcu.sanitizing.cuda_as_cpu import cuda_on_cpu, replaced
+from dotcu.sanitizing.cuda_as_cpu import GPU, cuda_on_cpu, replaced
 from dotcu.simulator import CHECKS, Run
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,8 +26,11 @@ def collecting(arch: str, seed: int | None, checks: Collection[str], cuda_as_cpu
     outer = active_run()
     with ExitStack() as stack:
         if find_spec("triton") is not None:
-            _import_triton()
+            adapter = _import_triton()
             stack.enter_context(_without_benchmarks())
+            if cuda_as_cpu:
+                place = {"get_active_torch_device": lambda driver: GPU}
+                stack.enter_context(replaced(adapter.TritonDriver, place))
         run = stack.enter_context(simulate(arch, "collect", seed, checks))
         if cuda_as_cpu:
             stack.enter_context(cuda_on_cpu(capability_of(arch)))
@@ -97,11 +100,11 @@ def sanitize(
     return context if function is None else context(function)
 
 
-def _import_triton() -> None:
-    """Import Triton, so that `simulate()` takes its kernels."""
+def _import_triton() -> Any:
+    """Import Triton, so that `simulate()` takes its kernels, and return the module that does so."""
     triton = import_module("triton")
     try:
-        import_module("dotcu.kernel.languages.triton_kernels")
+        return import_module("dotcu.kernel.languages.triton_kernels")
     except (ImportError, AttributeError) as error:
         raise EnvironmentFault(
             f"Triton {getattr(triton, '__version__', '')} is installed, which dotcu cannot use: {error}.\n"

@@ -274,6 +274,66 @@ def test_an_address_that_was_stored_in_memory_is_reported_apart_from_a_wrong_ind
     assert x.tolist() == [0] * 8
 
 
+@pytest.fixture(scope="module")
+def gather() -> Module:
+    """Copy from tensors whose addresses lie in memory, and store to one that is passed, too."""
+    return load_inline("""
+    __global__ void gather(const float* const* table, float* out, int count) {
+        for (int i = 0; i < count; ++i) out[i * blockDim.x + threadIdx.x] = table[i][threadIdx.x];
+    }
+    __global__ void scatter(float* const* table, float* out) {
+        if (blockIdx.x == 0) table[0][threadIdx.x] = 1;
+        else out[threadIdx.x] = 2;
+    }
+    """)
+
+
+def test_an_address_from_data_ptr_may_be_loaded_from_memory(gather: Module) -> None:
+    x, y = torch.rand(8), torch.rand(16)[3:11]
+    out = torch.empty(16)
+    with simulate():
+        assert y.data_ptr() - y[1:].data_ptr() == -4
+        assert x.view(2, 4).data_ptr() == x.data_ptr()
+        assert x.data_ptr() % 256 == x.untyped_storage().data_ptr() % 256
+        gather.gather(torch.tensor([x.view(-1).data_ptr(), y.data_ptr()]), out, 2, grid=1, block=8)
+    assert torch.equal(out, torch.cat([x, y]))
+
+
+def test_an_overrun_from_a_loaded_address_does_not_reach_the_next_tensor(gather: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        tensors = [torch.zeros(6) for _ in range(20)]
+        table = torch.tensor([each.data_ptr() for each in tensors])
+        gather.gather(table, torch.empty(160), 20, grid=1, block=8)
+    [finding] = run.findings
+    assert finding.kind == "out-of-bounds"
+    assert finding.address_of is not None
+    assert finding.address_of.startswith("data_ptr() at ")
+    assert "test_simulation.py:" in finding.address_of
+
+
+def test_a_loaded_address_of_what_nothing_wrote_is_found(gather: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        x = torch.empty(8)
+        gather.gather(torch.tensor([x.data_ptr()]), torch.empty(8), 1, grid=1, block=8)
+        x.zero_()
+        gather.gather(torch.tensor([x.data_ptr()]), torch.empty(8), 1, grid=1, block=8)
+    assert [finding.kind for finding in run.findings] == ["uninitialized-read"]
+
+
+def test_a_race_between_a_loaded_address_and_an_argument_is_found(gather: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        x = torch.zeros(8)
+        gather.scatter(torch.tensor([x.data_ptr()]), x, grid=2, block=8)
+    assert [finding.kind for finding in run.findings] == ["race"]
+
+
+def test_the_address_of_a_tensor_that_is_gone_is_found(gather: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        table = torch.tensor([torch.zeros(1 << 20).data_ptr()])
+        gather.gather(table, torch.empty(8), 1, grid=1, block=8)
+    assert [finding.kind for finding in run.findings] == ["out-of-bounds"]
+
+
 def test_a_compile_error_is_printed_once(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
     path.write_text("__global__ void k(float* x) { x[0] = y; }\n")

@@ -200,6 +200,25 @@ def test_a_triton_script_that_asks_for_a_gpu_is_judged(script: Callable[[str], s
     assert (report.findings, report.status, report.exit_code) == ((), 0, 0)
 
 
+GPU_QUESTIONS = """
+from triton.runtime import driver
+
+device = driver.active.get_active_torch_device()
+properties = driver.active.utils.get_device_properties(device.index)
+x = torch.ones(64, device=device)
+assert x.is_cuda and x.device == device
+kernel = add.warmup(x, x, torch.empty_like(x), 64, BLOCK=64, grid=(1,))
+kernel._init_handles()
+assert properties["max_num_regs"] // kernel.n_regs >= properties["warpSize"]
+assert added(64, device).sum() == 128
+"""
+
+
+def test_a_script_that_asks_triton_for_its_gpu_gets_answers(script: Callable[[str], str]) -> None:
+    report = run_script(script(GPU_QUESTIONS), cuda_as_cpu=True)
+    assert (report.error, report.findings, report.status) == ("", (), 0)
+
+
 BENCHMARK = """
 from triton.testing import Benchmark, do_bench, perf_report
 

@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from dotcu.errors import ArgumentError
-from dotcu.kernel.simulated_memory import tensor_buffer
-from dotcu.simulator import Buffer, Memory
+from dotcu.kernel.simulated_memory import simulated_memory, tensor_buffer
+from dotcu.simulator import Buffer
 
 
 class LaunchArguments:
@@ -18,7 +18,7 @@ class LaunchArguments:
 
     def __init__(self, kernel: str) -> None:
         self.kernel = kernel
-        self.memory = Memory()
+        self.memory = simulated_memory()
         self.packed: list[bytes] = []
         self.names: list[str] = []
         self._mapped: dict[tuple[Any, ...], int] = {}

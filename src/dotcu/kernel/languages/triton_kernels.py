@@ -100,15 +100,24 @@ class TritonUtilities:
         """Return a module, a function, registers and spills of a thread, and the threads of a block at most.
 
         There is no module: Triton would unload it after the run, when its own driver is active again.
+        Only ptxas knows registers; these are what a thread has if a multiprocessor is full, since scripts
+        divide by them.
         """
-        return None, read(name, binary), 0, 0, MAX_THREADS_PER_BLOCK
+        found = limits(*divmod(device - DEVICE, 10))
+        registers = found.registers // (WARP * found.warps)
+        return None, read(name, binary), registers, 0, MAX_THREADS_PER_BLOCK
 
     def unload_module(self, module: object) -> None:
         """Nothing was loaded."""
 
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        """Return what Triton and its users ask of a GPU; the clocks, which nothing here has, are 1."""
-        found = limits(*divmod(device - DEVICE, 10))
+    def get_device_properties(self, device: int | None) -> dict[str, int]:
+        """Return what Triton and its users ask of a GPU; the clocks, which nothing here has, are 1.
+
+        Args:
+            device: Any number: a script asks by torch's, or by `torch.device("cpu").index`, None.
+        """
+        run = active_run()
+        found = limits(*(capability_of(run.arch) if run is not None else divmod((device or 0) - DEVICE, 10)))
         return {
             "max_shared_mem": found.smem_block_bytes,
             "max_num_regs": found.registers,
@@ -258,63 +267,80 @@ class TritonDriver:
     def __init__(self) -> None:
         self._utilities = TritonUtilities()
 
+    @property
+    def _own(self) -> Any:
+        """Triton's own driver, for a GPU."""
+        try:
+            return triton.runtime.driver.default
+        except RuntimeError as error:
+            if not _runs:
+                raise
+            raise SimulationError(
+                f"A thread that is not in simulate() launched a Triton kernel, and there is no GPU: {error}\n"
+                "simulate() holds for the thread that entered it, and for copies of its context.\n"
+                "Type: threading.Thread(target=contextvars.copy_context().run, args=(function,))"
+            ) from None
+
     def __getattr__(self, name: str) -> Any:
         """Fetch what only Triton's own driver has."""
-        return getattr(triton.runtime.driver.default, name)
+        return getattr(self._own, name)
 
     @property
     def utils(self) -> Any:
-        return self._utilities if active_run() is not None else triton.runtime.driver.default.utils
+        return self._utilities if active_run() is not None else self._own.utils
 
     @property
     def launcher_cls(self) -> Any:
-        return TritonLauncher if active_run() is not None else triton.runtime.driver.default.launcher_cls
+        return TritonLauncher if active_run() is not None else self._own.launcher_cls
 
     def get_current_device(self) -> int:
         run = active_run()
         if run is None:
-            return int(triton.runtime.driver.default.get_current_device())
+            return int(self._own.get_current_device())
         return DEVICE + capability_number(run)
 
     def set_current_device(self, device: int) -> None:
         if active_run() is None:
-            triton.runtime.driver.default.set_current_device(device)
+            self._own.set_current_device(device)
 
     def get_current_stream(self, device: int | None = None) -> int:
         if active_run() is None:
-            return int(triton.runtime.driver.default.get_current_stream(device))
+            return int(self._own.get_current_stream(device))
         return 0
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
         run = active_run()
         if run is None:
-            major, minor = triton.runtime.driver.default.get_device_capability(device)
+            major, minor = self._own.get_device_capability(device)
             return major, minor
         return capability_of(run.arch)
 
     def get_current_target(self) -> GPUTarget:
         run = active_run()
         if run is None:
-            return triton.runtime.driver.default.get_current_target()
+            return self._own.get_current_target()
         return GPUTarget("cuda", capability_number(run), WARP)
 
     def get_active_torch_device(self) -> torch.device:
         if active_run() is None:
-            device: torch.device = triton.runtime.driver.default.get_active_torch_device()
+            device: torch.device = self._own.get_active_torch_device()
             return device
         return torch.device("cpu")
 
     def get_device_interface(self) -> Any:
         if active_run() is None:
-            return triton.runtime.driver.default.get_device_interface()
+            return self._own.get_device_interface()
         return torch.cuda if torch.cuda.is_available() else torch.cpu
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """Return what an autotuner times configurations with: here, what takes the first of them untried."""
+        """Return what an autotuner times configurations with, and keeps, for GPUs and the simulator."""
+        return self._benchmark
+
+    def _benchmark(self, call: Callable[[], Any], *args: Any, **settings: Any) -> Any:
+        """Time a configuration on a GPU; in the simulator every one is as fast as the first."""
         if active_run() is None:
-            benchmarker: Callable[..., Any] = triton.runtime.driver.default.get_benchmarker()
-            return benchmarker
-        return take_first
+            return self._own.get_benchmarker()(call, *args, **settings)
+        return take_first(call, *args, **settings)
 
 
 def take_first(call: Callable[[], Any], quantiles: Sequence[float] = (), **settings: Any) -> list[float]:

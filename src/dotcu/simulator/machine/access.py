@@ -29,8 +29,9 @@ from dotcu.simulator.program.variables import UNKNOWN, AddressOrigin, display_na
 from dotcu.simulator.run import Array
 
 FOREIGN = (
-    "An address stored in memory, or in the bytes of a struct, is unknown to the simulator. Pass the tensors "
-    "themselves: in a list for an array of pointers, in a dataclass for a struct."
+    "An address stored in memory, or in the bytes of a struct, is unknown to the simulator, unless "
+    "data_ptr() returned it within simulate() and its tensor still exists. Pass the tensors themselves: "
+    "in a list for an array of pointers, in a dataclass for a struct."
 )
 
 

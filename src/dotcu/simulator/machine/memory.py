@@ -58,7 +58,7 @@ class Buffer:
         itemsize: Bytes of one element, for messages; None: those of the access.
         constant: It is a __constant__ variable.
         shared: Several GPUs reach it, so that only what is promised to the system orders accesses.
-        base: The address of the first byte, once it is mapped.
+        base: The address of the first byte, once it is mapped, or given before.
         aliases: Buffers that are mapped to some of the same addresses.
     """
 
@@ -127,16 +127,22 @@ class Memory:
     def map(self, buffer: Buffer) -> int:
         """Give a buffer an address; the same bytes, or overlapping ones, get addresses that alias.
 
+        One that has an address keeps it.
+
         Note:
             Bytes that overlap without lying in one named `storage` alias from the second one on;
             a third that spans two unrelated earlier ones aliases the first of them only.
         """
         own = int(buffer.data.__array_interface__["data"][0])
         start, size = buffer.storage or (own, buffer.size)
-        base = self._base(start, max(size, own - start + buffer.size), own)
-        buffer.base = base + own - start
+        if not buffer.base:
+            base = self._base(start, max(size, own - start + buffer.size), own)
+            buffer.base = base + own - start
         for other in self.regions:
             if buffer.base < other.base + other.size and other.base < buffer.base + buffer.size:
+                is_same = (other.base, other.size) == (buffer.base, buffer.size)
+                if is_same and other.name.startswith("data_ptr() "):
+                    other.name = buffer.name  # an argument's name says more
                 other.aliases.append(buffer)
                 buffer.aliases.append(other)
         self.insert(buffer)
@@ -172,12 +178,12 @@ class Memory:
         return all(_distance(region, address) > _RED_ZONE for region in self.regions)
 
     def nearest(self, address: int) -> Buffer | None:
-        """The region that an address misses by the least, or None if nothing is mapped."""
-        return min(self.regions, key=lambda r: _distance(r, address), default=None)
+        """The region that an address misses by the least, the latest of several as in `find`; or None."""
+        return min(reversed(self.regions), key=lambda r: _distance(r, address), default=None)
 
     def of_data(self, address: int) -> Buffer | None:
-        """The region that begins at, or else holds, an address."""
-        return next((region for region in self.regions if region.base == address), self.find(address))
+        """The region that begins at an address, the latest of several, or else that holds it."""
+        return next((r for r in reversed(self.regions) if r.base == address), self.find(address))
 
     def name(self, params: Sequence[bytes], names: Sequence[str]) -> None:
         """Name regions that have no name after the parameter which points to them, of some bytes each."""

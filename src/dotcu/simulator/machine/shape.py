@@ -94,6 +94,11 @@ class BatchShape:
         )
         return (x, y, z), split(place, self.block)
 
+    def program(self, thread: int) -> Coordinates:
+        """The Triton program of a thread, whose blocks are a cluster."""
+        x, y, z = (b // c for b, c in zip(self.coordinates(thread)[0], self.cluster, strict=True))
+        return x, y, z
+
     def numbers(self) -> tuple[Array, Array]:
         """For each block of the batch the number of its cluster, and its rank there."""
         first = self._first_of_rank

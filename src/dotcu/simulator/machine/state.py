@@ -562,13 +562,14 @@ class Batch:
         if kind in OF_RACES:
             launch.raced[id(instruction)] += len(threads)
         file, line = launch.decoded.location_of(instruction)
-        block, thread = self.shape.coordinates(int(threads.min()))
+        first, is_program = int(threads.min()), launch.decoded.language == "triton"
+        block, thread = self.shape.coordinates(first)
         finding = Finding(
             kind=kind,
             kernel=launch.kernel,
             file=file,
             line=line,
-            block=block,
+            block=self.shape.program(first) if is_program else block,
             thread=thread,
             lanes=len(threads) if count is None else count,
             address_of=address_of,
@@ -576,7 +577,7 @@ class Batch:
             source=launch.source_line(file, line) if line else "",
             caller=launch.caller(address_of),
             rank=self.shape.rank if launch.others else None,
-            program=launch.decoded.language == "triton",
+            program=is_program,
         )
         launch.run.report(finding, instruction.ptx.text)
 

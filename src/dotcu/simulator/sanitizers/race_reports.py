@@ -86,6 +86,7 @@ def report_proxy(
 
 def name_of(shape: BatchShape, thread: int, owner: str = "block") -> str:
     block, place = shape.coordinates(thread)
+    block = shape.program(thread) if owner == "program" else block
     return f"thread {shown_coordinates(place)} of {owner} {shown_coordinates(block)}"
 
 
@@ -190,7 +191,11 @@ def _async_remedy(later: Instruction, earlier: Instruction) -> str:
 
 def _triton_remedy(at: ThreadAccess, event: MemoryEvent, other: int, own: int) -> str:
     """Return how two accesses of Triton programs, or of one, are ordered."""
-    earlier, later, pitch = event.access.instruction.ptx, at.access.instruction.ptx, event.shape.pitch
+    earlier, later, pitch = (
+        event.access.instruction.ptx,
+        at.access.instruction.ptx,
+        event.shape.cluster_threads,
+    )
     if event.shape is at.batch.shape and other // pitch == own // pitch:
         if earlier.location == later.location:
             return "Give each element an address of its own, or use tl.atomic_add or another atomic."

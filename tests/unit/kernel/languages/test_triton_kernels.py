@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -278,3 +281,75 @@ def test_clusters() -> None:
         matmul[(1, 1)](x, x, c, 64, 64, 64, BM=64, BN=64, BK=32, PRECISION="tf32", num_ctas=2)
     torch.testing.assert_close(c, x.float() @ x.float(), atol=1e-2, rtol=1e-2)
     assert run.findings == []
+
+
+def test_an_argument_whose_address_was_asked_for_keeps_its_name() -> None:
+    with dotcu.simulate(on_finding="collect") as run:
+        x, out = torch.rand(100), torch.empty(128)
+        assert x.data_ptr() != out.data_ptr()
+        add[(1,)](x, out, out, 128, BLOCK=128)
+    assert run.findings[0].address_of == "x_ptr"
+
+
+def test_a_finding_in_a_cluster_names_the_program() -> None:
+    with dotcu.simulate(arch="sm_90", on_finding="collect") as run:
+        x, out = torch.zeros(300), torch.zeros(400)
+        add[(4,)](x, out, torch.empty(512), 400, BLOCK=128, num_ctas=2)
+    assert {(finding.address_of, finding.block) for finding in run.findings} == {("x_ptr", (2, 0, 0))}
+
+
+def test_a_launch_on_a_thread_outside_says_how_to_take_it_inside() -> None:
+    x, out = torch.rand(100), torch.zeros(100)
+    errors: list[Exception] = []
+
+    def launched() -> None:
+        try:
+            add[(1,)](x, x, out, 100, BLOCK=128)
+        except Exception as error:
+            errors.append(error)
+
+    def on_a_thread(function: Any) -> None:
+        thread = threading.Thread(target=function)
+        thread.start()
+        thread.join()
+
+    if torch.cuda.is_available():
+        pytest.skip("the thread's launch is Triton's own on a GPU")
+    with dotcu.simulate() as run:
+        on_a_thread(launched)
+        assert "contextvars.copy_context().run" in str(errors.pop())
+        on_a_thread(functools.partial(contextvars.copy_context().run, launched))
+    assert (errors, dict(run.launches)) == ([], {"add": 1})
+    assert torch.equal(out, x + x)
+
+
+def test_what_was_compiled_before_is_launched(run: Any) -> None:
+    x, out = torch.rand(100), torch.zeros(100)
+    for compiled in (
+        add.warmup(x, x, out, 100, BLOCK=128, grid=(1,)),
+        add.run(x, x, out, 100, BLOCK=128, grid=(1,), warmup=False),
+    ):
+        out.zero_()
+        compiled[(1, 1, 1)](x, x, out, 100, 128)
+        assert torch.equal(out, x + x)
+
+
+@triton.jit
+def grouped_add(addresses, out_addresses, sizes, count, BLOCK: tl.constexpr):
+    for group in range(count):
+        x = tl.load(addresses + group).to(tl.pointer_type(tl.float32))
+        out = tl.load(out_addresses + group).to(tl.pointer_type(tl.float32))
+        n = tl.load(sizes + group)
+        for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+def test_tensors_whose_addresses_lie_in_a_tensor(run: Any) -> None:
+    groups = [torch.rand(n) for n in (5, 300, 128)]
+    outs = [torch.empty_like(x) for x in groups]
+    sizes = torch.tensor([len(x) for x in groups], dtype=torch.int32)
+    addresses, out_addresses = (torch.tensor([x.data_ptr() for x in each]) for each in (groups, outs))
+    grouped_add[(2,)](addresses, out_addresses, sizes, 3, BLOCK=64)
+    for x, out in zip(groups, outs, strict=True):
+        assert torch.equal(out, x + 1)
