@@ -12,6 +12,15 @@ from dotcu.errors import ArgumentError
 from dotcu.kernel.simulated_memory import simulated_memory, tensor_buffer
 from dotcu.simulator import Buffer
 
+MAP_TYPES = {
+    0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16",
+}  # fmt: skip
+"""PTX's names of the element types of a tensor descriptor, by the number in its metadata.
+
+Source: CUtensorMapDataType of the CUDA driver; Triton's compiler has the numbers 8 to 10 in another order."""
+SWIZZLES = (0, 32, 64, 128)
+"""The bytes within which 16-byte chunks change places, by the number in a descriptor's metadata."""
+
 
 class LaunchArguments:
     """The parameters of a launch, as bytes, their names, and the memory that they point to."""
