@@ -124,6 +124,8 @@ ALLOCATE = {
     for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 }
 """The operators of torch that allocate without writing."""
+CHANGE_STORAGE = {torch.ops.aten.set_}
+"""Those whose schema says that they write into a tensor, and that give it another storage."""
 _PRUNE_AT = 64
 
 
@@ -259,6 +261,8 @@ def tracking_allocations() -> Iterator[Allocations]:
 @functools.cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     """Return position and name of each argument that an operator writes into, by its schema."""
+    if func.overloadpacket in CHANGE_STORAGE:
+        return ()
     return tuple(
         (position, argument.name)
         for position, argument in enumerate(func._schema.arguments)

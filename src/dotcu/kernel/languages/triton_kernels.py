@@ -156,7 +156,13 @@ class TritonArguments(LaunchArguments):
         if value is None or isinstance(value, int):
             return value or 0
         tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
-        return self.address(label, tensor) if isinstance(tensor, Tensor) else int(value.data_ptr())
+        if isinstance(tensor, Tensor):
+            return self.address(label, tensor)
+        storage = value.untyped_storage() if hasattr(value, "untyped_storage") else None
+        if not isinstance(storage, torch.UntypedStorage):
+            return int(value.data_ptr())
+        whole = torch.empty(0, dtype=value.dtype).set_(storage)  # type: ignore[call-overload]
+        return self.address(label, whole) + int(value.data_ptr()) - whole.data_ptr()
 
     def _descriptor(self, label: str, value: Any) -> None:
         """Pass a tensor descriptor: a tensor map of the hardware if the kernel has one, else its parts."""
