@@ -158,11 +158,9 @@ class TritonArguments(LaunchArguments):
         tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
         if isinstance(tensor, Tensor):
             return self.address(label, tensor)
-        storage = value.untyped_storage() if hasattr(value, "untyped_storage") else None
-        if not isinstance(storage, torch.UntypedStorage):
-            return int(value.data_ptr())
-        whole = torch.empty(0, dtype=value.dtype).set_(storage)  # type: ignore[call-overload]
-        return self.address(label, whole) + int(value.data_ptr()) - whole.data_ptr()
+        if isinstance(getattr(value, "untyped_storage", int)(), torch.UntypedStorage):
+            return self.storage_address(label, value)
+        return int(value.data_ptr())
 
     def _descriptor(self, label: str, value: Any) -> None:
         """Pass a tensor descriptor: a tensor map of the hardware if the kernel has one, else its parts."""
