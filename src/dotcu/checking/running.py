@@ -41,6 +41,8 @@ from dotcu.errors import (
 )
 from dotcu.kernel.cuda import fault_story
 from dotcu.serialize import from_plain
+from dotcu.simulator import CHECKS
+from dotcu.simulator.run import CHECK_OF
 from dotcu.tracebacks import describe, first_lines, quiet
 from dotcu.workers import Channel, Worker, WorkerCrash
 
@@ -167,29 +169,11 @@ def _raised(trial: Trial, error: BaseException) -> Iterator[CheckResult]:
         yield Skipped(reason=f"its kernel does not compile: see {check}")
 
 
-_FINDINGS = {
-    "out-of-bounds": "sanitizer-bounds",
-    "misaligned": "sanitizer-bounds",
-    "null-pointer": "sanitizer-bounds",
-    "broken-promise": "sanitizer-bounds",
-    "read-only": "inputs",
-    "uninitialized-read": "sanitizer-init",
-    "race": "sanitizer-race",
-    "proxy-fence": "sanitizer-race",
-    "exited-block": "sanitizer-bounds",
-    "wgmma": "sanitizer-race",
-    "setmaxnreg": "sanitizer-barrier",
-    "barrier": "sanitizer-barrier",
-    "deadlock": "sanitizer-barrier",
-    "step-limit": "sanitizer-barrier",
-}
-"""The check of each kind of finding of simulator/run.py; a trap and its like are not a sanitizer's."""
-
-
 def _finding(trial: Trial, error: FindingError) -> Iterator[CheckResult]:
     """Yield the failure of the check that a finding is of, whichever trial made the call that has it."""
     kind = error.finding.kind
-    check = _FINDINGS.get(kind, "call")
+    of_run = CHECK_OF[kind]
+    check = "inputs" if kind == "read-only" else f"sanitizer-{of_run}" if of_run in CHECKS else "call"
     yield Failed.raised(f"{kind} in the simulator", error, str(error), check=check)
     if check not in trial.checks:
         yield Skipped(reason=f"the simulator found a fault in its call: see {check}")

@@ -231,7 +231,7 @@ class Run:
         Raises:
             FindingError: The run stops at findings: at each, also at one that was seen before.
         """
-        if _CHECK_OF.get(finding.kind, finding.kind) in (CHECKS | ON_REQUEST) - self.checks:
+        if finding.kind not in _ALWAYS and CHECK_OF[finding.kind] not in self.checks:
             return
         key = _key(finding)
         at = next((at for at, known in enumerate(self.findings) if _key(known) == key), None)
@@ -245,12 +245,20 @@ class Run:
             raise FindingError(finding)
 
 
-_CHECK_OF = {
+_ENDS = ("trap", "stack-overflow", "bad-call", "division-by-zero", "metadata")
+CHECK_OF: Mapping[str, str] = {
     **dict.fromkeys(("out-of-bounds", "null-pointer", "misaligned", "read-only", "exited-block"), "bounds"),
+    "broken-promise": "bounds",
     "uninitialized-read": "init",
-    "proxy-fence": "race",
+    **dict.fromkeys(("race", "proxy-fence", "wgmma"), "race"),
+    **dict.fromkeys(("barrier", "deadlock", "step-limit", "setmaxnreg"), "barrier"),
     "divergent-barrier": "divergence",
+    **dict.fromkeys(_ENDS, ""),
 }
+"""The check that each kind of finding is of; empty for what a kernel runs into whatever is checked."""
+
+_ALWAYS = frozenset({*_ENDS, "broken-promise", "wgmma", "deadlock", "step-limit", "setmaxnreg"})
+"""The kinds that no choice of checks turns off: what follows them is not what a GPU would do."""
 
 
 def _key(finding: Finding) -> tuple[str, str, str, int]:
@@ -279,10 +287,7 @@ class Finding:
     """A fault, at the line and thread where it first showed.
 
     Attributes:
-        kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
-            "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap", "race",
-            "proxy-fence", "divergent-barrier", "exited-block", "broken-promise", "wgmma", "setmaxnreg",
-            "division-by-zero" or "metadata".
+        kind: One of those in `CHECK_OF`, such as "out-of-bounds".
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty if the PTX names none.
         line: The line in it, from 1; 0 if the PTX names none.

@@ -209,6 +209,9 @@ def test_after_three_trials_that_do_not_end_the_rest_of_an_overload_is_skipped(
         ("deadlock", "sanitizer-barrier"),
         ("step-limit", "sanitizer-barrier"),
         ("trap", "call"),
+        ("wgmma", "sanitizer-race"),
+        ("exited-block", "sanitizer-bounds"),
+        ("division-by-zero", "call"),
     ],
 )
 def test_each_kind_of_finding_is_of_one_check_whichever_trial_has_it(kind: str, check: str) -> None:

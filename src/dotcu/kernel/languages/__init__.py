@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 
 ADAPTERS = {"triton": "triton_kernels"}
@@ -13,9 +13,15 @@ ADAPTERS = {"triton": "triton_kernels"}
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Take the launches of each package that is imported into the simulator, in threads that have a run."""
+    """Take the launches of each package that is imported into the simulator, in threads that have a run.
+
+    A version of a package that its adapter cannot use, such as the older Triton that some torch brings, is
+    left alone: it refuses CPU tensors itself, and dotcu's own kernels run.
+    """
     with ExitStack() as stack:
-        for package, adapter in ADAPTERS.items():
+        for package, name in ADAPTERS.items():
             if package in sys.modules:
-                stack.enter_context(import_module(f"{__name__}.{adapter}").simulated())
+                with suppress(ImportError, AttributeError):
+                    adapter = import_module(f"{__name__}.{name}")
+                    stack.enter_context(adapter.simulated())
         yield

@@ -32,7 +32,10 @@ from dotcu.locks import ForkSafeLock
 from dotcu.simulator import Map, Program, Run, launch
 
 OLDEST = (3, 7)
-"""The first Triton whose driver and hooks are as this module needs them."""
+"""The first Triton whose cache keeps what a hook of its stages compiles apart from what a GPU runs."""
+
+if tuple(int(part) for part in re.findall(r"\d+", triton.__version__)[:2]) < OLDEST:
+    raise ImportError(f"the simulator takes kernels of Triton {OLDEST[0]}.{OLDEST[1]} and later")
 
 MAX_PROGRAMS = 256
 """Kernels whose PTX stays read."""
@@ -339,11 +342,6 @@ _others_hook: Any = None
 def simulated() -> Iterator[None]:
     """Take the launches of Triton's kernels into the simulator, in threads that have a run."""
     global _runs, _others_hook
-    if tuple(int(part) for part in re.findall(r"\d+", triton.__version__)[:2]) < OLDEST:
-        raise SimulationError(
-            f"Triton {triton.__version__} is imported; the simulator takes kernels from "
-            f"{'.'.join(map(str, OLDEST))} on.\nType: pip install --upgrade triton"
-        )
     with _lock:
         _runs += 1
         if _runs == 1:
