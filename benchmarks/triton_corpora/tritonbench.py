@@ -45,7 +45,7 @@ def case(
     tolerance: float = 1e-4,
     faults: Mapping[str, str] | None = None,
 ) -> Case:
-    """Return the case of a launcher: its arguments, then what is fixed, and what is compared of its result."""
+    """Return the case of a launcher: its inputs, what follows them, and what is compared of its result."""
     call = launcher(name, *rest)
     return Case(
         name=name,
