@@ -6,10 +6,11 @@ import struct
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError
-from dotcu.kernel.simulated_memory import simulated_memory, tensor_buffer
+from dotcu.kernel.simulated_memory import offset_in, simulated_memory, tensor_buffer
 from dotcu.simulator import Buffer
 
 MAP_TYPES = {
@@ -40,10 +41,25 @@ class LaunchArguments:
                 "The simulator takes tensors on the CPU.\n"
                 f"Pass {label}.cpu(), or launch outside of simulate()."
             )
+        if any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            return self.storage_address(label, tensor)
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if key not in self._mapped:
             self._mapped[key] = self.memory.map(tensor_buffer(tensor, label, writable=True))
         return self._mapped[key]
+
+    def storage_address(self, label: str, pointer: Any) -> int:
+        """Return the address of what has one in a tensor's storage: all of the storage may be accessed.
+
+        So is a tensor with a stride of 0, which libraries make by `as_strided` for a kernel that computes
+        offsets of its own: the elements that it names do not say which ones it stands for.
+        """
+        storage = pointer.untyped_storage()
+        whole = torch.empty(0, dtype=pointer.dtype).set_(storage)
+        for region in [region for region in self.memory.regions if region.handed_out]:
+            if region.storage == (storage.data_ptr(), storage.nbytes()):
+                self.memory.remove(region)
+        return self.address(label, whole) + offset_in(storage, int(pointer.data_ptr()))
 
     def scratch(self, label: str, nbytes: int) -> None:
         """Pass a pointer to memory that the kernel uses for itself; null for none."""

@@ -159,7 +159,11 @@ class TritonArguments(LaunchArguments):
         if value is None or isinstance(value, int):
             return value or 0
         tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
-        return self.address(label, tensor) if isinstance(tensor, Tensor) else int(value.data_ptr())
+        if isinstance(tensor, Tensor):
+            return self.address(label, tensor)
+        if isinstance(getattr(value, "untyped_storage", int)(), torch.UntypedStorage):
+            return self.storage_address(label, value)
+        return int(value.data_ptr())
 
     def _descriptor(self, label: str, value: Any) -> None:
         """Pass a tensor descriptor: a tensor map of the hardware if the kernel has one, else its parts."""
