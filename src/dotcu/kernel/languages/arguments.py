@@ -11,6 +11,7 @@ from torch import Tensor
 from dotcu.errors import ArgumentError
 from dotcu.kernel.simulated_memory import simulated_memory, tensor_buffer
 from dotcu.simulator import Buffer
+from dotcu.tracebacks import caller_line
 
 MAP_TYPES = {
     0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16",
@@ -31,6 +32,7 @@ class LaunchArguments:
         self.packed: list[bytes] = []
         self.names: list[str] = []
         self._mapped: dict[tuple[Any, ...], int] = {}
+        self._tensors: dict[str, Tensor] = {}
 
     def address(self, label: str, tensor: Tensor) -> int:
         """Return the address of a tensor in the simulator's memory."""
@@ -40,10 +42,20 @@ class LaunchArguments:
                 "The simulator takes tensors on the CPU.\n"
                 f"Pass {label}.cpu(), or launch outside of simulate()."
             )
+        self._tensors[label] = tensor
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if key not in self._mapped:
             self._mapped[key] = self.memory.map(tensor_buffer(tensor, label, writable=True))
         return self._mapped[key]
+
+    def caller(self, name: str) -> str:
+        """Return the tensor that findings call by a name, and the line of the launch."""
+        line = caller_line()
+        told = [f"launched at {line}"] if line else []
+        if (tensor := self._tensors.get(name)) is not None:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            told.insert(0, f"`{name}`, shape {tuple(tensor.shape)} {dtype}")
+        return ", ".join(told)
 
     def scratch(self, label: str, nbytes: int) -> None:
         """Pass a pointer to memory that the kernel uses for itself; null for none."""
