@@ -248,6 +248,7 @@ class TritonLauncher:
                 run=run,
                 kernel=function.name,
                 parameter_names=tuple(given.names),
+                caller=given.caller,
                 cluster=(metadata.num_ctas, 1, 1) if metadata.num_ctas > 1 else None,
                 cooperative=bool(metadata.launch_cooperative_grid),
                 programmatic=bool(getattr(metadata, "launch_pdl", False)),
