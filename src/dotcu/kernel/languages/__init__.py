@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 
-ADAPTERS = {"triton": "triton_kernels"}
+ADAPTERS = {"triton": "triton_kernels", "numba.cuda": "numba_kernels"}
 """The module here that takes the launches of a package into the simulator, by its function `simulated`."""
 
 
