@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 
-ADAPTERS = {"triton": "triton_kernels", "tilelang": "tilelang_kernels", "cuda.tile": "cutile_kernels"}
+ADAPTERS = {
+    "triton": "triton_kernels",
+    "numba.cuda": "numba_kernels",
+    "tilelang": "tilelang_kernels",
+    "cuda.tile": "cutile_kernels",
+}
 """The module here that takes the launches of a package into the simulator, by its function `simulated`."""
 
 

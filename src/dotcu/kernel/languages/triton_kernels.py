@@ -159,7 +159,11 @@ class TritonArguments(LaunchArguments):
         if value is None or isinstance(value, int):
             return value or 0
         tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
-        return self.address(label, tensor) if isinstance(tensor, Tensor) else int(value.data_ptr())
+        if isinstance(tensor, Tensor):
+            return self.address(label, tensor)
+        if isinstance(getattr(value, "untyped_storage", int)(), torch.UntypedStorage):
+            return self.storage_address(label, value)
+        return int(value.data_ptr())
 
     def _descriptor(self, label: str, value: Any) -> None:
         """Pass a tensor descriptor: a tensor map of the hardware if the kernel has one, else its parts."""
@@ -244,6 +248,7 @@ class TritonLauncher:
                 run=run,
                 kernel=function.name,
                 parameter_names=tuple(given.names),
+                caller=given.caller,
                 cluster=(metadata.num_ctas, 1, 1) if metadata.num_ctas > 1 else None,
                 cooperative=bool(metadata.launch_cooperative_grid),
                 programmatic=bool(getattr(metadata, "launch_pdl", False)),
