@@ -31,7 +31,9 @@ from dotcu.errors import DotcuError, EnvironmentFault, UsageError
 
 _OURS = Path(__file__).parent
 _INSTALLED = tuple(
-    Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "scripts"))
+    Path(path, "share" if name == "data" else "")
+    for name, path in sysconfig.get_paths().items()
+    if name.endswith(("lib", "scripts", "data"))
 )
 _TORCH = tuple(path / "torch" for path in _INSTALLED)
 _STANDARD_LIBRARY = Path(traceback.__file__).parent

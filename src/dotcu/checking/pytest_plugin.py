@@ -99,8 +99,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, also under --strict-markers."""
     config.addinivalue_line(
         "markers",
-        "dotcu_sanitize(arch, seed, checks, cuda_as_cpu): run the test's Triton and dotcu kernels in the "
-        "simulator, and fail with what it finds; the arguments are those of dotcu.sanitize",
+        "dotcu_sanitize(arch, seed, checks, cuda_as_cpu): run the test's Triton, Numba and dotcu kernels in "
+        "the simulator, and fail with what it finds; the arguments are those of dotcu.sanitize",
     )
 
 

@@ -131,6 +131,8 @@ ALLOCATE = {
     for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 }
 """The operators of torch that allocate without writing."""
+CHANGE_STORAGE = {torch.ops.aten.set_}
+"""Those whose schema says that they write into a tensor, and that give it another storage."""
 _PRUNE_AT = 64
 
 
@@ -216,6 +218,10 @@ class Pointers(FunctionMode):
         start = tensor.untyped_storage().data_ptr()
         return self._bases[start] + tensor.data_ptr() - start if start in self._bases else 0
 
+    def base(self, start: int) -> int:
+        """Return the address that stands for that of a storage; its own if none was asked for."""
+        return self._bases.get(start, start)
+
     def buffers(self) -> Iterator[Buffer]:
         """Yield the memory whose addresses are known, for a launch."""
         from dotcu.simulator import Buffer
@@ -235,6 +241,7 @@ class Pointers(FunctionMode):
                         written=mask[part.offset : end] if mask is not None and end <= mask.size else None,
                         storage=(start, storage.nbytes()),
                         itemsize=part.itemsize,
+                        handed_out=True,
                         base=self._bases[start] + part.offset,
                     )
 
@@ -292,6 +299,13 @@ def handing_out_addresses() -> Iterator[None]:
             yield
     finally:
         _pointers.reset(token)
+
+
+def offset_in(storage: torch.UntypedStorage, address: int) -> int:
+    """Return the offset in a storage of an address in it, the host's or one that was handed out."""
+    pointers, start = _pointers.get(), storage.data_ptr()
+    base = pointers.base(start) if pointers is not None else start
+    return address - (base if base <= address <= base + storage.nbytes() else start)
 
 
 def simulated_memory() -> Memory:
@@ -390,6 +404,8 @@ def tracking_allocations() -> Iterator[Allocations]:
 @functools.cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     """Return position and name of each argument that an operator writes into, by its schema."""
+    if func.overloadpacket in CHANGE_STORAGE:
+        return ()
     return tuple(
         (position, argument.name)
         for position, argument in enumerate(func._schema.arguments)

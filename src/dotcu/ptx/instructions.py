@@ -178,7 +178,10 @@ class FunctionHeader:
 
     @property
     def registers(self) -> int:
-        """Registers of a thread at launch, as its limits decide them; 0 if there are none.
+        """Registers of a thread at launch, as its limits decide them; 0 if they do not.
+
+        Limits that leave 256 or more decide nothing: the assembler takes as many as the code needs, at most
+        255.
 
         Source: a multiprocessor has 65536, which warps get in multiples of 8 a thread (CUDA Programming
         Guide, "Compute Capabilities").
@@ -186,7 +189,8 @@ class FunctionHeader:
         threads = math.prod(self.required_threads or self.max_threads)
         if self.max_registers or not (self.required_threads or self.max_threads):
             return self.max_registers // 8 * 8
-        return min(256, (1 << 16) // (threads * self.min_blocks) // 8 * 8)
+        share = (1 << 16) // (threads * self.min_blocks) // 8 * 8
+        return share if share < 256 else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_map_only
 
 from dotcu import torch_compat
@@ -32,6 +33,7 @@ MEMORY_BYTES = 80 << 30
 
 _set_default_device, _get_default_device = torch.set_default_device, torch.get_default_device
 _load = torch.load
+_backward: Callable[..., Any] = torch.autograd.function.BackwardCFunction.apply
 _SEES_THE_HOST = ("dotcu", "triton")
 """Modules to which every tensor is where it is."""
 
@@ -118,6 +120,16 @@ class _Devices:
         if is_for_host:
             self._mark(result)
         return result
+
+    def backward(self, node: Any, *gradients: Any) -> Any:
+        """Replace what calls the backward of an autograd function.
+
+        The call that runs it, `Tensor.backward` say, went through the mode, and a mode is off in its calls.
+        """
+        if has_torch_function((None,)):
+            return _backward(node, *gradients)
+        with FunctionMode(self.call):
+            return _backward(node, *gradients)
 
     def set_default(self, device: Any) -> None:
         """Replace `torch.set_default_device`."""
@@ -384,6 +396,10 @@ def _replacements(capability: tuple[int, int], devices: _Devices) -> Iterator[tu
             "get_default_device": devices.get_default,
             **{name: _by_device(getattr(torch, name)) for name in _BY_DEVICE_TYPE},
         },
+    )
+    yield (
+        torch.autograd.function.BackwardCFunction,
+        {"apply": lambda node, *gradients: devices.backward(node, *gradients)},
     )
     yield torch.amp.autocast_mode.autocast, {"__init__": _begin_autocast}
 

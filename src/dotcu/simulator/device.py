@@ -30,7 +30,7 @@ from dotcu.simulator.semantics.builtins import BUILTINS
 from dotcu.simulator.semantics.decode import decode
 from dotcu.simulator.traffic import TrafficCounters
 
-Language = Literal["cuda", "triton"]
+Language = Literal["cuda", "triton", "numba"]
 """What kernels are written in."""
 MAX_BLOCK_THREADS = 1024
 # What the driver gives a cooperative launch for its grid-wide barrier (cooperative_groups.h).

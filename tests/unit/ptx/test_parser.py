@@ -114,6 +114,7 @@ def test_headers_are_read_without_bodies() -> None:
         ("a_param_2", 1, 1, "u8"),
     ]
     assert headers["a"].max_threads == (128, 1, 1)
+    assert headers["a"].registers == 0  # 256 for each thread: more than the assembler may take
     assert headers["b"].params == ()
 
 

@@ -226,3 +226,32 @@ def test_one_block_inside_another_restores_what_it_found() -> None:
         assert torch.cuda.get_device_capability() == (8, 0)
     assert torch.cuda.is_available is outer
     assert torch.cuda.get_device_capability() == (9, 0)
+
+
+class Doubled(torch.autograd.Function):
+    """An autograd function whose backward makes a tensor on "cuda"."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.device = x.device
+        return x + x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        assert gradient.device.type == "cuda"
+        return gradient * torch.full((1,), 2.0, device=ctx.device)
+
+
+@pytest.mark.parametrize("how", ["method", "function", "gradients"])
+def test_a_backward_gets_its_tensors_on_the_cpu(how: str) -> None:
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    total = Doubled.apply(x).sum()
+    if how == "method":
+        total.backward()
+    elif how == "function":
+        torch.autograd.backward(total)
+    else:
+        (x.grad,) = torch.autograd.grad(total, x)
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+    assert x.grad.is_cuda

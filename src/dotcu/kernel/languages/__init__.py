@@ -10,7 +10,12 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-ADAPTERS = {"triton": "triton_kernels"}
+ADAPTERS = {
+    "triton": "triton_kernels",
+    "numba.cuda": "numba_kernels",
+    "tilelang": "tilelang_kernels",
+    "cuda.tile": "cutile_kernels",
+}
 """The module here that takes the launches of a package into the simulator, by its function `simulated`."""
 
 

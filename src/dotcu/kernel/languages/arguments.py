@@ -6,11 +6,22 @@ import struct
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError
-from dotcu.kernel.simulated_memory import simulated_memory, tensor_buffer
+from dotcu.kernel.simulated_memory import offset_in, simulated_memory, tensor_buffer
 from dotcu.simulator import Buffer
+from dotcu.tracebacks import caller_line
+
+MAP_TYPES = {
+    0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16",
+}  # fmt: skip
+"""PTX's names of the element types of a tensor descriptor, by the number in its metadata.
+
+Source: CUtensorMapDataType of the CUDA driver; Triton's compiler has the numbers 8 to 10 in another order."""
+SWIZZLES = (0, 32, 64, 128)
+"""The bytes within which 16-byte chunks change places, by the number in a descriptor's metadata."""
 
 
 class LaunchArguments:
@@ -22,6 +33,7 @@ class LaunchArguments:
         self.packed: list[bytes] = []
         self.names: list[str] = []
         self._mapped: dict[tuple[Any, ...], int] = {}
+        self._tensors: dict[str, Tensor] = {}
 
     def address(self, label: str, tensor: Tensor) -> int:
         """Return the address of a tensor in the simulator's memory."""
@@ -31,10 +43,35 @@ class LaunchArguments:
                 "The simulator takes tensors on the CPU.\n"
                 f"Pass {label}.cpu(), or launch outside of simulate()."
             )
+        self._tensors.setdefault(label, tensor)
+        if any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            return self.storage_address(label, tensor)
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if key not in self._mapped:
             self._mapped[key] = self.memory.map(tensor_buffer(tensor, label, writable=True))
         return self._mapped[key]
+
+    def storage_address(self, label: str, pointer: Any) -> int:
+        """Return the address of what has one in a tensor's storage: all of the storage may be accessed.
+
+        So is a tensor with a stride of 0, which libraries make by `as_strided` for a kernel that computes
+        offsets of its own: the elements that it names do not say which ones it stands for.
+        """
+        storage = pointer.untyped_storage()
+        whole = torch.empty(0, dtype=pointer.dtype).set_(storage)
+        for region in [region for region in self.memory.regions if region.handed_out]:
+            if region.storage == (storage.data_ptr(), storage.nbytes()):
+                self.memory.remove(region)
+        return self.address(label, whole) + offset_in(storage, int(pointer.data_ptr()))
+
+    def caller(self, name: str) -> str:
+        """Return the tensor that findings call by a name, and the line of the launch."""
+        line = caller_line()
+        told = [f"launched at {line}"] if line else []
+        if (tensor := self._tensors.get(name)) is not None:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            told.insert(0, f"`{name}`, shape {tuple(tensor.shape)} {dtype}")
+        return ", ".join(told)
 
     def scratch(self, label: str, nbytes: int) -> None:
         """Pass a pointer to memory that the kernel uses for itself; null for none."""

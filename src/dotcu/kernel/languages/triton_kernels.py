@@ -26,7 +26,7 @@ from triton.backends.compiler import GPUTarget
 
 from dotcu.errors import SimulationError
 from dotcu.kernel.config import MAX_THREADS_PER_BLOCK, WARP, limits
-from dotcu.kernel.languages.arguments import LaunchArguments
+from dotcu.kernel.languages.arguments import MAP_TYPES, SWIZZLES, LaunchArguments
 from dotcu.kernel.simulated_memory import active_run, capability_of, print_output
 from dotcu.locks import ForkSafeLock
 from dotcu.simulator import Map, Program, Run, launch
@@ -51,15 +51,6 @@ FORMATS = {
     "i64": "q", "u64": "Q", "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d",
 }  # fmt: skip
 """How `struct` packs a value of a type of Triton's; bf16 it does not know."""
-
-MAP_TYPES = {
-    0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16",
-}  # fmt: skip
-"""PTX's names of the element types of a tensor descriptor, by the number in its metadata.
-
-Source: CUtensorMapDataType of the CUDA driver; Triton's compiler has the numbers 8 to 10 in another order."""
-SWIZZLES = (0, 32, 64, 128)
-"""The bytes within which 16-byte chunks change places, by the number in a descriptor's metadata."""
 
 _INLINE = re.compile(r"^\t// begin inline asm\n(.*?)^\t// end inline asm\n", re.MULTILINE | re.DOTALL)
 _LOC = re.compile(r"^\t\.loc\t.*\n", re.MULTILINE)
@@ -168,7 +159,11 @@ class TritonArguments(LaunchArguments):
         if value is None or isinstance(value, int):
             return value or 0
         tensor = value if isinstance(value, Tensor) else getattr(value, "base", None)
-        return self.address(label, tensor) if isinstance(tensor, Tensor) else int(value.data_ptr())
+        if isinstance(tensor, Tensor):
+            return self.address(label, tensor)
+        if isinstance(getattr(value, "untyped_storage", int)(), torch.UntypedStorage):
+            return self.storage_address(label, value)
+        return int(value.data_ptr())
 
     def _descriptor(self, label: str, value: Any) -> None:
         """Pass a tensor descriptor: a tensor map of the hardware if the kernel has one, else its parts."""
@@ -253,6 +248,7 @@ class TritonLauncher:
                 run=run,
                 kernel=function.name,
                 parameter_names=tuple(given.names),
+                caller=given.caller,
                 cluster=(metadata.num_ctas, 1, 1) if metadata.num_ctas > 1 else None,
                 cooperative=bool(metadata.launch_cooperative_grid),
                 programmatic=bool(getattr(metadata, "launch_pdl", False)),

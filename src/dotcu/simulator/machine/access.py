@@ -74,10 +74,12 @@ def describe_access(access: Access) -> str:
 _ALIGNED = {
     "cuda": "Begin at an aligned element, or use narrower accesses.",
     "triton": "Take back the tl.multiple_of() or tl.max_contiguous() that does not hold.",
+    "numba": "Begin at an aligned element, or use a type of fewer bytes.",
 }
 _GUARDED = {
     "cuda": "Guard the access by the size.",
     "triton": "Pass mask= for the elements that are there, as in mask=offsets < n.",
+    "numba": "Guard the access by the size, as in if i < x.size.",
 }
 """What to do about a misaligned access, and about one outside its tensor, by the language of the source."""
 

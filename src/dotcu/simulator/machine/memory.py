@@ -58,6 +58,7 @@ class Buffer:
         itemsize: Bytes of one element, for messages; None: those of the access.
         constant: It is a __constant__ variable.
         shared: Several GPUs reach it, so that only what is promised to the system orders accesses.
+        handed_out: It is known by its address alone, as from `data_ptr()`: an argument's name says more.
         base: The address of the first byte, once it is mapped, or given before.
         aliases: Buffers that are mapped to some of the same addresses.
     """
@@ -71,6 +72,7 @@ class Buffer:
     itemsize: int | None = None
     constant: bool = False
     shared: bool = False
+    handed_out: bool = False
     base: int = 0
     aliases: list[Buffer] = field(default_factory=list, repr=False)
 
@@ -140,9 +142,8 @@ class Memory:
             buffer.base = base + own - start
         for other in self.regions:
             if buffer.base < other.base + other.size and other.base < buffer.base + buffer.size:
-                is_same = (other.base, other.size) == (buffer.base, buffer.size)
-                if is_same and other.name.startswith("data_ptr() "):
-                    other.name = buffer.name  # an argument's name says more
+                if other.handed_out and (other.base, other.size) == (buffer.base, buffer.size):
+                    other.name = buffer.name
                 other.aliases.append(buffer)
                 buffer.aliases.append(other)
         self.insert(buffer)

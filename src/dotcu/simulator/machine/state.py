@@ -49,6 +49,29 @@ BlockWork = Counter[tuple[tuple[str, int], bool, tuple[str, str, int]]]
 """How often a block has an instruction of a source line, which is or is not a branch, and does some work."""
 
 
+_WORDS = {
+    "numba": {
+        "__syncthreads()": "cuda.syncthreads()",
+        "__syncwarp()": "cuda.syncwarp()",
+        "__threadfence()": "cuda.threadfence()",
+        "__threadfence_block()": "cuda.threadfence_block()",
+        "__threadfence_system()": "cuda.threadfence_system()",
+        "cluster.sync()": "a barrier of the cluster",
+        "Use an atomic": "Use cuda.atomic.add or another atomic",
+        "use an atomic": "use cuda.atomic.add or another atomic",
+        "write to a tensor": "write to an array",
+    }
+}
+"""How a language says what messages say in that of CUDA C++."""
+
+
+def in_words_of(language: str, message: str) -> str:
+    """Return a message in the words of a kernel's language."""
+    for word, own in _WORDS.get(language, {}).items():
+        message = message.replace(word, own)
+    return message
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecodedBlock:
     """A basic block as steps.
@@ -88,7 +111,7 @@ class DecodedKernel:
         is_debug: It was compiled for debugging, and registers hold the source's variables.
         unset: The slots of registers that may be read before they are written, where they hold variables: in
             code for debugging. Other code reads what it then drops.
-        language: That of its source: "cuda" or "triton".
+        language: That of its source: "cuda", "triton" or "numba".
         loaded_values: Where loaded values end; None where each thread computes something of its own.
     """
 
@@ -573,7 +596,7 @@ class Batch:
             thread=thread,
             lanes=len(threads) if count is None else count,
             address_of=address_of,
-            message=message,
+            message=in_words_of(launch.decoded.language, message),
             source=launch.source_line(file, line) if line else "",
             caller=launch.caller(address_of),
             rank=self.shape.rank if launch.others else None,

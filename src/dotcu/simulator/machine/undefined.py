@@ -6,7 +6,8 @@ with a value through moves, logic, arithmetic, selects and shuffles, and into sh
 fault is reported, at the load, where a branch, an address, an atomic or a result in global memory depends
 on them. In code for debugging, registers hold the source's variables, and are undefined until they are set:
 that is reported where something depends on them. The same machinery holds back the check of a read for races
-while the kernel may still drop what it read, and that of a shuffle from a thread that takes no part.
+while the kernel may still drop what it read, that of a shuffle from a thread that takes no part, and that of
+a division by zero in a Triton kernel.
 
 Nothing of this runs while no register holds such a value.
 

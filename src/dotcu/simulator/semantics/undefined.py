@@ -31,7 +31,7 @@ _EFFECTS = frozenset(
 )
 """What they are given has an effect, which is not followed further."""
 _LOADS = frozenset({"ld", "ldu", "ldmatrix"})
-MAY_BE_UNDEFINED = _LOADS | {"shfl"}
+MAY_BE_UNDEFINED = _LOADS | {"shfl", "div", "rem"}
 _OWN = frozenset({"st", "mma"})
 """Their steps carry what is undefined themselves, as those of loads do."""
 

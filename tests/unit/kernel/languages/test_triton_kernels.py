@@ -232,6 +232,70 @@ def test_tuples(run: Any) -> None:
     assert torch.equal(out, x * 3)
 
 
+class Backwards:
+    """A tensor from its last element on: Triton takes anything with a type and an address."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.dtype = tensor, tensor.dtype
+
+    def data_ptr(self) -> int:
+        return self.tensor[-1:].data_ptr()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.tensor.untyped_storage()
+
+
+@triton.jit
+def flip(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr - at, mask=at < n), mask=at < n)
+
+
+def test_an_object_with_an_address_is_the_storage_around_it(run: Any) -> None:
+    x, out = torch.randn(100), torch.empty(100)
+    flip[(1,)](Backwards(x), out, 100, BLOCK=128)
+    assert torch.equal(out, x.flip(0))
+
+
+def test_an_object_with_an_address_has_bounds_and_unwritten_elements() -> None:
+    with dotcu.simulate(on_finding="collect") as run:
+        x, out = torch.empty(100), torch.empty(128)
+        x[:99] = 1.0
+        flip[(1,)](Backwards(x), out, 101, BLOCK=128)
+    found = {finding.kind: str(finding) for finding in run.findings}
+    assert set(found) == {"out-of-bounds", "uninitialized-read"}
+    assert "`x_ptr`[-1]" in found["out-of-bounds"]
+    assert "`x_ptr`[99]" in found["uninitialized-read"]
+
+
+def test_a_view_with_a_stride_of_zero_is_the_storage_around_it(run: Any) -> None:
+    x, out = torch.randn(100), torch.empty(100)
+    flip[(1,)](x.as_strided((3, 2), (1, 0), 99 - 2), out, 98, BLOCK=128)
+    assert torch.equal(out[:98], x[:98].flip(0))
+
+
+@triton.jit
+def quotients(x_ptr, y_ptr, out_ptr, n, stored, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + at, mask=at < n), tl.load(y_ptr + at, mask=at < n)
+    tl.store(out_ptr + at, tl.where(x < 0, x // y - 1, x % y), mask=at < stored)
+
+
+def test_a_division_by_zero_that_a_mask_drops_is_none(run: Any) -> None:
+    x, y, out = torch.arange(1, 101), torch.full((100,), 7), torch.empty(128, dtype=torch.int64)
+    quotients[(1,)](x, y, out, 100, 100, BLOCK=128)
+    assert torch.equal(out[:100], x % y)
+
+
+def test_a_division_by_zero_whose_result_is_stored_is_found() -> None:
+    x, y, out = torch.arange(1, 101), torch.full((100,), 7), torch.empty(128, dtype=torch.int64)
+    with dotcu.simulate(on_finding="collect") as run:
+        quotients[(1,)](x, y, out, 100, 101, BLOCK=128)
+    (finding,) = run.findings
+    assert (finding.kind, finding.lanes) == ("division-by-zero", 1)
+    assert "x % y" in finding.source
+
+
 @triton.autotune(
     configs=[triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256}, num_warps=8)], key=["n"]
 )

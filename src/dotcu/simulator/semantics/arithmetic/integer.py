@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dotcu.ptx.instructions import Immediate, Instruction, Register, Sink
+from dotcu.simulator.machine.shape import Threads
 from dotcu.simulator.machine.state import Batch, InstructionStep
+from dotcu.simulator.machine.undefined import HeldCheck, full_bits
 from dotcu.simulator.program.binding import (
     Binding,
     NotExecuted,
@@ -142,23 +144,37 @@ def _remainder(a: Array, b: Array) -> Array:
 def checked_division(
     step: InstructionStep, instruction: FlatInstruction, binding: Binding
 ) -> InstructionStep:
-    """Return the step of an integer division that reports threads which divide by zero."""
+    """Return the step of an integer division that reports threads which divide by zero.
+
+    Triton divides in all lanes, also in those that a mask then drops: a finding has to wait there until
+    something depends on the result.
+    """
     ptx = instruction.ptx
     if isinstance(ptx.operands[2], Immediate):
         return step
-    divisor = binding.source(ptx.operands[2], ptx.type)
+    divisor, target = binding.source(ptx.operands[2], ptx.type), binding.destination(ptx.operands[0])
+    bits = unsigned(dtype_of(ptx.type).itemsize)
     noun = "remainder of a division" if ptx.opcode == "rem" else "division"
 
     def run(batch: Batch) -> None:
         values = divisor.read(batch)
-        if not values.all():
-            threads = batch.numbers()[np.broadcast_to(values == 0, batch.count())]
+        step(batch)
+        if values.all():
+            return
+        threads = batch.numbers()[np.broadcast_to(values == 0, batch.count())]
+
+        def report(users: Threads) -> None:
             message = (
-                f"division-by-zero: {noun} of integers by zero, whose result C++ leaves undefined. Check the "
+                f"division-by-zero: {noun} of integers by zero, whose result is undefined. Check the "
                 "divisor before, or let no thread with a divisor of 0 get here."
             )
-            batch.report("division-by-zero", instruction, threads, message)
-        step(batch)
+            batch.report("division-by-zero", instruction, users, message)
+
+        if batch.launch.decoded.language == "triton":
+            check = batch.undefined.hold(HeldCheck(report, threads, np.zeros(batch.threads, bool)))
+            batch.undefined.put(target.slot, threads, np.full(len(threads), full_bits(bits), bits), check)
+        else:
+            report(threads)
 
     return run
 
