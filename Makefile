@@ -19,8 +19,8 @@ TILE  := $(VENV)/share/dotcu/tile
 # Triton, beside a torch that does not bring it: only the tests of Triton kernels see it.
 TRITON := $(VENV)/share/dotcu/triton
 
-# Numba with its CUDA compiler; likewise.
-NUMBA := $(VENV)/share/dotcu/numba
+# Numba with its CUDA compiler, and cuTile Python; likewise. Numba looks for its compiler in $(VENV) and CUDA_HOME.
+LANGUAGES := $(VENV)/share/dotcu/languages
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator checking test_house.py test_public_names.py)
@@ -42,7 +42,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-torch test-triton test-numba quick test-all check gpu figures counts lint format docs collected clean
+.PHONY: help install demo test test-torch test-triton test-languages quick test-all check gpu figures counts lint format docs collected clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -80,11 +80,14 @@ test-triton: $(STAMP)  ## the tests of Triton kernels, with a Triton of their ow
 		$(PIP) --no-deps --target $(TRITON) -r requirements-triton.txt && cp requirements-triton.txt $(TRITON)/requirements.txt; }
 	@PYTHONPATH=$(abspath $(TRITON)) $(BIN)/python -m pytest $(PYTEST_FLAGS) -k 'not test_docs or triton.md' $(TRITON_TESTS)
 
-test-numba: $(STAMP)  ## the tests of Numba's kernels, with a Numba of their own (some 420 MB)
-	@cmp -s requirements-numba.txt $(NUMBA)/requirements.txt || { rm -rf $(NUMBA); \
-		echo "make: installing Numba (requirements-numba.txt) into $(NUMBA)"; \
-		$(PIP) --no-deps --target $(NUMBA) -r requirements-numba.txt && cp requirements-numba.txt $(NUMBA)/requirements.txt; }
-	@PYTHONPATH=$(abspath $(NUMBA)) $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/unit/kernel/languages/test_numba_kernels.py
+test-languages: $(STAMP)  ## the tests of the kernels of Numba and cuTile Python (some 420 MB)
+	@cmp -s requirements-languages.txt $(LANGUAGES)/requirements.txt || { rm -rf $(LANGUAGES); \
+		echo "make: installing Numba and cuTile (requirements-languages.txt) into $(LANGUAGES)"; \
+		$(PIP) --no-deps --target $(LANGUAGES) -r requirements-languages.txt && \
+		cp requirements-languages.txt $(LANGUAGES)/requirements.txt; }
+	@PYTHONPATH=$(abspath $(LANGUAGES)) CUDA_HOME=$(abspath $(LANGUAGES))/nvidia/cu13 \
+		LD_LIBRARY_PATH=$(abspath $(LANGUAGES))/nvidia/cu13/lib $(BIN)/python -m pytest $(PYTEST_FLAGS) \
+		tests/unit/kernel/languages/test_numba_kernels.py tests/unit/kernel/languages/test_cutile_kernels.py
 
 # An environment of its own. A CUDA build of torch pins parts of CUDA, so constraints.txt must not; nor may a
 # constraint of pip's own configuration hold back the torch that was asked for.

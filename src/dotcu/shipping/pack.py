@@ -63,7 +63,7 @@ def plan(place: str, architectures: Sequence[str]) -> tuple[tuple[BuildInputs, .
             **reply.queried,
             **dict.fromkeys(declared(lambda path: path.parent in folders)),
         }:
-            if not unit.names and not unit.late:
+            if unit.source.is_compiled or (not unit.names and not unit.late):
                 continue
             wanted = own if simulated or not unit.is_tile else _target(name, of_tiles=True)
             inputs = unit.inputs(wanted, simulated=simulated)
@@ -135,7 +135,8 @@ def pack(
         entries = {digest: _entry(digest) for digest in objects}
     if not entries:
         raise UsageError(
-            "There is nothing to pack: no kernel was reached, or none compiles.\n"
+            "There is nothing to pack: no kernel in CUDA C++ was reached, or none compiles. "
+            "PTX and cubins are compiled already.\n"
             "Give operators samples, which show what they launch: @name.samples"
         )
     digest = _write(out, entries)

@@ -37,6 +37,8 @@ def trace(
 ) -> tuple[Lock, tuple[Operator, ...], tuple[str, ...]]:
     """Trace every operator of a project for each architecture and for the simulator.
 
+    PTX and cubins are not among the kernels: a wheel has their files, or the text in Python, as they are.
+
     Returns:
         The kernels that samples launch; the operators that the project's modules define; what could not be
         traced, and why.
@@ -121,7 +123,7 @@ def _lock(
 ) -> Lock:
     by_source: dict[tuple[str, CompileOptions, tuple[str, ...]], dict[LockedUnit, CompilationUnit]] = {}
     for unit, reached_for in units.items():
-        if not unit.names and not unit.late:
+        if unit.source.is_compiled or (not unit.names and not unit.late):
             continue
         if unit.source.path is None:
             raise UsageError(

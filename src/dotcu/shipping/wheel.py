@@ -89,8 +89,10 @@ def prepare(
     traced, operators, notes = trace(project, targets, report)
     if not traced.sources:
         raise UsageError(
-            f"The operators of {', '.join(project.modules)} launch no kernel of this project, so there is "
-            "nothing to compile.\nGive them samples, which show what they launch: @name.samples"
+            f"The operators of {', '.join(project.modules)} launch no kernel of this project in CUDA "
+            "C++, so there is nothing to compile; PTX and cubins are compiled already.\n"
+            "If they launch others, give them samples, which show what they launch: @name.samples\n"
+            "For PTX alone, leave [tool.hatch.build.hooks.dotcu] out of pyproject.toml, and type: pip wheel ."
         )
     chosen = traced.with_objects_of(before)
     if locked:

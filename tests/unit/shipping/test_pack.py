@@ -22,7 +22,8 @@ from dotcu.compile import CompileOptions, Target, cache, read_source, sharing
 from dotcu.compile.cache import Store
 from dotcu.compile.plan import BuildInputs
 from dotcu.errors import CacheError, JitDisabled, UsageError
-from dotcu.shipping import lock, pack
+from dotcu.shipping import lock, pack, wheel
+from dotcu.shipping import project as shipping_project
 from dotcu.shipping.lock import SIMULATED_TARGET, Lock, LockedSource, reached_by
 
 KERNELS = """#define KERNEL(name) __global__ void name
@@ -390,3 +391,60 @@ def test_why_tells_the_last_compile(
     Store(cache_dir).add_history("last-compile", {"half": 1})
     cli.why(as_json=True)
     assert json.loads(capsys.readouterr().out)["compile"]["kernels"] == ["scale<double>"]
+
+
+PTX = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry fill(.param .u64 out) {
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [out];
+    cvta.to.global.u64 %rd2, %rd1;
+    st.global.f32 [%rd2], 0f3F800000;
+    ret;
+}
+"""
+OPS_OF_PTX = """import torch
+from torch import Tensor
+
+import dotcu
+
+kernels = dotcu.load("fill.ptx")
+
+
+@dotcu.op("fleet_test::NAME")
+def fill(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    kernels.fill(out, grid=1, block=1)
+    return out
+
+
+fill.samples(lambda device, dtype: [dotcu.Sample(torch.rand(1, device=device))])
+"""
+
+
+@pytest.fixture
+def of_ptx(project: Path) -> Path:
+    (project / "fill.ptx").write_text(PTX)
+    (project / "of_ptx.py").write_text(OPS_OF_PTX.replace("NAME", f"fill_{os.urandom(4).hex()}"))
+    return project
+
+
+@pytest.mark.parametrize("arch", ["simulated", "9.0"])
+def test_ptx_is_not_planned_to_be_compiled(of_ptx: Path, arch: str) -> None:
+    requests, _ = pack.plan(str(of_ptx / "of_ptx.py"), (arch,))
+    assert [request for request in requests if request.source.name == "fill.ptx"] == []
+
+
+def test_a_pack_of_ptx_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="PTX and cubins are compiled already"):
+        pack.pack((), tmp_path / "kernels.tar")
+
+
+def test_a_wheel_of_ptx_alone_needs_no_compile(of_ptx: Path) -> None:
+    module = f"of_ptx_{os.urandom(4).hex()}"
+    (of_ptx / "of_ptx.py").rename(of_ptx / f"{module}.py")
+    (of_ptx / "pyproject.toml").write_text(f'[tool.dotcu]\nmodules = ["{module}"]\n')
+    with pytest.raises(UsageError, match="PTX and cubins are compiled already") as caught:
+        wheel.prepare(shipping_project.read(of_ptx))
+    assert "type: pip wheel ." in str(caught.value)

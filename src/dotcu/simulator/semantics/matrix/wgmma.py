@@ -487,6 +487,9 @@ def _swizzle_name(width: int) -> str:
 # The pool has what the launch gave: the registers of each thread, times the threads. Without .maxnreg or
 # .maxntid it is not known, and nothing is said of sums. A warpgroup that takes more than is there waits.
 #
+# Triton puts warps that work apart into one warpgroup, and lets each execute an instruction of its own with
+# the number that all four have. By the ISA it is to be the same instruction; that is not the kernel's fault.
+#
 # Source: PTX ISA, "Miscellaneous Instructions: setmaxnreg"; the registers that a launch has: "Performance
 # Tuning Directives: .maxnreg, .maxntid, .minnctapersm".
 
@@ -504,7 +507,19 @@ def bind_setmaxnreg(instruction: FlatInstruction, binding: Binding) -> Rendezvou
             return
         state.resize(instruction, groups, wanted, grows=action == "inc")
 
-    return _of_groups(instruction, binding, step)
+    whole = _of_groups(instruction, binding, step)
+
+    def run(batch: Batch) -> None:
+        if batch.launch.decoded.language == "triton":
+            groups = warpgroups(batch)
+            step(batch, groups, np.unique(groups.of(batch.numbers())))
+        else:
+            whole.step(batch)
+
+    def admit(batch: Batch, instruction: FlatInstruction, number: int, mask: Array) -> bool:
+        return batch.launch.decoded.language == "triton" or _admit_groups(batch, instruction, number, mask)
+
+    return whole._replace(step=run, gather=admit)
 
 
 # Other instructions that touch the registers of wgmma.
