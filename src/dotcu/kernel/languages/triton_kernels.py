@@ -23,6 +23,7 @@ import triton
 from torch import Tensor
 from triton import knobs
 from triton.backends.compiler import GPUTarget
+from triton.runtime.cache import FileCacheManager
 
 from dotcu.errors import SimulationError
 from dotcu.kernel.config import MAX_THREADS_PER_BLOCK, WARP, limits
@@ -350,22 +351,37 @@ def capability_number(run: Run) -> int:
     return 10 * major + minor
 
 
+def without_timings(manager: type[Any]) -> type[Any]:
+    """Return a manager of Triton's cache that keeps no timings of a run, which a GPU would choose by."""
+
+    class WithoutTimings(manager):  # type: ignore[misc]  # a class chosen at run time
+        def put(self, data: Any, filename: str, *args: Any, **named: Any) -> Any:
+            if active_run() is not None and filename.endswith(".autotune.json"):
+                return ""
+            return super().put(data, filename, *args, **named)
+
+    return WithoutTimings
+
+
 _lock = ForkSafeLock()
 _runs = 0
 _driver = TritonDriver()
 _others_hook: Any = None
+_others_manager: Any = None
 
 
 @contextmanager
 def simulated() -> Iterator[None]:
     """Take the launches of Triton's kernels into the simulator, in threads that have a run."""
-    global _runs, _others_hook
+    global _runs, _others_hook, _others_manager
     with _lock:
         _runs += 1
         if _runs == 1:
             triton.runtime.driver.set_active(_driver)
             _others_hook = knobs.runtime.add_stages_inspection_hook
             knobs.runtime.add_stages_inspection_hook = stages
+            _others_manager = knobs.cache.manager_class
+            knobs.cache.manager_class = without_timings(_others_manager or FileCacheManager)
     try:
         yield
     finally:
@@ -373,6 +389,7 @@ def simulated() -> Iterator[None]:
             _runs -= 1
             if not _runs:
                 knobs.runtime.add_stages_inspection_hook = _others_hook
+                knobs.cache.manager_class = _others_manager
 
 
 def stages(*args: Any) -> Any:

@@ -6,6 +6,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -310,6 +311,25 @@ def test_autotune_and_heuristics(run: Any) -> None:
     x, out = torch.randn(1000), torch.empty(1000)
     tuned[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](x, out, 1000)
     assert torch.equal(out, x + 2)
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=["n"], cache_results=True
+)
+@triton.jit
+def remembered(out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, at, mask=at < n)
+
+
+def test_a_run_leaves_no_timings_for_a_gpu(run: Any, tmp_path: Path) -> None:
+    out = torch.empty(1000, dtype=torch.int32)
+    with triton.knobs.cache.scope():
+        triton.knobs.cache.dir = str(tmp_path)
+        remembered[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](out, 1000)
+    assert torch.equal(out, torch.arange(1000, dtype=torch.int32))
+    assert list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.rglob("*.autotune.json"))
 
 
 @triton.jit
