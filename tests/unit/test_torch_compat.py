@@ -65,6 +65,7 @@ def test_no_other_module_of_a_call_uses_a_private_name_of_torch() -> None:
         for path in modules()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if NAMES_OF_TORCH.search(line) and not line.lstrip().startswith(("#", '"', "'"))
+        if "sys.meta_path" not in line or path.parent.name != "languages"  # it waits for no module of torch
     ]
     assert not found, "\n".join(found)
 

@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, also under --strict-markers."""
     config.addinivalue_line(
         "markers",
-        "dotcu_sanitize(arch, seed, checks, cuda_as_cpu): run the test's Triton, Numba and dotcu kernels in "
+        "dotcu_sanitize(arch, seed, checks, cuda_as_cpu): run the test's kernels, Triton's among them, in "
         "the simulator, and fail with what it finds; the arguments are those of dotcu.sanitize",
     )
 

@@ -45,7 +45,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a Python script, and report the faults of the Triton, Numba and dotcu kernels it launches.
+    """Run a Python script, and report the faults of the kernels it launches, of Triton and others.
 
     No GPU is needed: launches on CPU tensors run in a simulator. It reports accesses out of bounds, reads of
     memory that nothing wrote, races and misused barriers, each with its line. The exit code is 1 if there
@@ -78,7 +78,7 @@ def command(
             words = f"dotcu sanitize --device-cuda-as-cpu {'-m ' * is_module}{quoted(target)}"
             console.print_error(
                 f"{report.summary}\n"
-                "Required: a launch of a Triton, Numba or dotcu kernel on CPU tensors, in this process.\n"
+                "Required: a launch on CPU tensors of a kernel of Triton, Numba, TileLang, cuTile or dotcu.\n"
                 + (
                     "See that the script gets there, and not in a process that it starts, as pytest -n does."
                     if cuda_as_cpu

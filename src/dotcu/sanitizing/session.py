@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar, overload
@@ -22,7 +22,7 @@ _log = logging.getLogger("dotcu")
 
 @contextmanager
 def collecting(arch: str, seed: int | None, checks: Collection[str], cuda_as_cpu: bool) -> Iterator[Run]:
-    """Simulate what a block launches on CPU tensors, in dotcu, Triton or Numba, and collect findings."""
+    """Simulate what a block launches on CPU tensors, by any language of `ADAPTERS`, and collect findings."""
     outer = active_run()
     with ExitStack() as stack:
         if find_spec("triton") is not None:
@@ -31,9 +31,6 @@ def collecting(arch: str, seed: int | None, checks: Collection[str], cuda_as_cpu
             if cuda_as_cpu:
                 place = {"get_active_torch_device": lambda driver: GPU}
                 stack.enter_context(replaced(adapter.TritonDriver, place))
-        if find_spec("numba") is not None:
-            with suppress(ImportError):  # without its part for CUDA
-                import_module("numba.cuda")
         run = stack.enter_context(simulate(arch, "collect", seed, checks))
         if cuda_as_cpu:
             stack.enter_context(cuda_on_cpu(capability_of(arch)))
@@ -58,7 +55,7 @@ def _raising(arch: str, seed: int | None, checks: Collection[str], cuda_as_cpu: 
     if not run.launches:
         raise SimulationError(
             "No kernel was launched, so nothing was checked.\n"
-            "sanitize() needs a kernel of Triton, Numba or dotcu that is launched on CPU tensors.\n"
+            "sanitize() needs a kernel of Triton, Numba, TileLang, cuTile or dotcu on CPU tensors.\n"
             'For code that asks for "cuda", type: dotcu.sanitize(cuda_as_cpu=True)'
         )
 
@@ -85,7 +82,8 @@ def sanitize(
 
         with dotcu.sanitize(seed=1) as run: ...
 
-    It covers kernels of Triton, Numba and dotcu that are launched on CPU tensors, in the thread of the test.
+    It covers kernels of Triton, Numba, TileLang, cuTile and dotcu that are launched on CPU tensors, in the
+    thread of the test.
 
     Args:
         function: The function that is decorated.

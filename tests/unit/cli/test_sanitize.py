@@ -161,7 +161,7 @@ def test_a_run_without_a_launch_is_no_success(text: str) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         "error: No findings, because script.py launched no kernel: nothing was checked.\n"
-        "Required: a launch of a Triton, Numba or dotcu kernel on CPU tensors, in this process.\n"
+        "Required: a launch on CPU tensors of a kernel of Triton, Numba, TileLang, cuTile or dotcu.\n"
         'If it asks for "cuda", type: dotcu sanitize --device-cuda-as-cpu script.py\n'
     )
 
